@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import numpy as np
 
-from bench_common.safe_text import one_line
 from bench_features.archive.trend_types import TrendChange, TrendReport, TrendRun
-from bench_features.charts.layout import NoChartError, draw_x_axis, draw_y_axis, frame_panel
+from bench_features.charts.layout import draw_x_axis, draw_y_axis, frame_panel
 from bench_features.charts.picture import LINE_HEIGHT, Frame, Picture, text_width
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_change, format_change_interval, format_value, plural
 from bench_master.reports.palette import Theme, engine_hue
 
-Across: TypeAlias = Literal["date", "version"]
 MOST_BARS: Final = 400
 """Of more runs each is a speck, without its interval."""
 MOST_NAMED: Final = 6
@@ -46,24 +44,8 @@ class DateScale(Scale):
         return [(time, datetime.fromtimestamp(time, UTC).strftime(form)) for time in times]
 
 
-@dataclass(frozen=True, slots=True)
-class RunScale(Scale):
-    """Runs in their order, with a tick where the version changes."""
-
-    versions: Sequence[str] = ()
-
-    def ticks(self, most: int) -> list[tuple[float, str]]:
-        """Return the first run of each version; of many versions the newest ones that have room."""
-        places = [place for place, name in enumerate(self.versions) if not place or self.versions[place - 1] != name]
-        every = math.ceil(len(places) / max(2, most))
-        chosen = places[::-1][::every][::-1]
-        return [(float(place), one_line(self.versions[place])[:24]) for place in chosen]
-
-
-def draw_trend(trend: TrendReport, width: int, theme: Theme = "page", across: Across = "date") -> Picture:
-    """Draw a series of runs. Raises `NoChartError` without a run."""
-    if not trend.runs:
-        raise NoChartError("no run of the series has a value")
+def draw_trend(trend: TrendReport, width: int, theme: Theme = "page") -> Picture:
+    """Draw a series that has a run."""
     picture = Picture("trend", width, theme)
     picture.title = f"{trend.treatment}: {trend.measure} over runs"
     left, right = (58.0, 12.0) if picture.is_narrow else (74.0, 18.0)
@@ -76,13 +58,13 @@ def draw_trend(trend: TrendReport, width: int, theme: Theme = "page", across: Ac
         picture.extend(10)  # for what changed
     frame = frame_panel(picture, 190.0 if picture.is_narrow else 230.0, left=left, right=right)
     scale = logarithmic([*values, *ends], frame.bottom, frame.top, trend.unit, room=1.03)
-    places = _places(trend.runs, frame, across)
-    xs = [places(float(place) if across == "version" else run.created_s) for place, run in enumerate(trend.runs)]
+    low, high = min(run.created_s for run in trend.runs), max(run.created_s for run in trend.runs)
+    room = 0.02 * (high - low) or 1.0
+    places = DateScale(low - room, high + room, frame.left, frame.right)
+    xs = [places(run.created_s) for run in trend.runs]
     draw_y_axis(picture, frame, scale)
     picture.extend(36)
-    draw_x_axis(
-        picture, frame, places, "run, by version" if across == "version" else "when the run began (UTC)", grid=False
-    )
+    draw_x_axis(picture, frame, places, "when the run began (UTC)", grid=False)
     _draw_levels(picture, trend, xs, scale, frame)
     if few:
         for x, run in zip(xs, trend.runs, strict=True):
@@ -92,7 +74,7 @@ def draw_trend(trend: TrendReport, width: int, theme: Theme = "page", across: Ac
     _draw_breaks(picture, trend, xs, frame)
     for change in trend.changes:
         _draw_change(picture, trend, change, xs, scale)
-    picture.caption = _caption(trend, scale, across, bars=bool(ends))
+    picture.caption = _caption(trend, scale, bars=bool(ends))
     return picture
 
 
@@ -118,15 +100,6 @@ def _draw_key(picture: Picture, trend: TrendReport, hue: str, *, bars: bool) -> 
             picture.line([(x + 10, y - 7), (x + 10, y + 7)], "muted", width=1.5, dash="4 3")
         picture.text(x + 27, top + 14, words, ink="muted", room=picture.width - x - 30)
         x += wide
-
-
-def _places(runs: Sequence[TrendRun], frame: Frame, across: Across) -> Scale:
-    if across == "version":
-        names = [run.version for run in runs]
-        return RunScale(-0.5, len(runs) - 0.5, frame.left, frame.right, versions=names)
-    low, high = min(run.created_s for run in runs), max(run.created_s for run in runs)
-    room = 0.02 * (high - low) or 1.0
-    return DateScale(low - room, high + room, frame.left, frame.right)
 
 
 def _draw_levels(picture: Picture, trend: TrendReport, xs: Sequence[float], scale: Scale, frame: Frame) -> None:
@@ -200,14 +173,16 @@ def _words(change: TrendChange) -> str:
     return f"{change.word} {size} since {change.created[:16].replace('T', ' ')} (run {change.run}{about})"
 
 
-def _caption(trend: TrendReport, scale: Scale, across: Across, *, bars: bool) -> str:
+def _caption(trend: TrendReport, scale: Scale, *, bars: bool) -> str:
     trials = sorted({run.trials for run in trend.runs})
-    counted = f"{trials[0]}" if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"
+    counted = f", {' to '.join(dict.fromkeys(map(str, (trials[0], trials[-1]))))} trials each" if trials[-1] else ""
+    words = (
+        f"{', the median of its trials' if counted else ''}{' with its 95 % interval within the run' if bars else ''}"
+    )
     parts = [
-        f"Each dot: a run, the median of its trials{' with its 95 % interval within the run' if bars else ''}.",
-        f"n = {len(trend.runs)} {'run' if len(trend.runs) == 1 else 'runs'} on {trend.hosts}, {counted} trials each.",
+        f"Each dot: a run{words}.",
+        f"n = {len(trend.runs)} {'run' if len(trend.runs) == 1 else 'runs'} on {trend.hosts}{counted}.",
         f"{trend.direction.capitalize()} is better.",
-        "Runs stand in their order, not at their dates." if across == "version" else "",
         scale.words(f"{trend.measure}"),
     ]
     if trend.changes:

@@ -20,6 +20,7 @@ from bench_master.formatting import (
     plural,
     table_cell,
 )
+from bench_master.reports.table import Cell, Field, Table, count, table_of, table_text, words
 
 CSV_FIELDS: Final = (
     "series", "scenario", "treatment", "hosts", "measure", "unit", "run", "created", "version", "value", "low",
@@ -29,26 +30,39 @@ CSV_FIELDS: Final = (
 _MARKS: Final = {"step": "", "confirmed": " +", "unconfirmed": " *"}
 
 
-def list_lines(trends: Sequence[TrendReport]) -> Iterator[str]:
-    """Yield a table of series, with the last change of each."""
-    columns = [
-        Column("series", left=True),
-        Column("measure", left=True),
-        Column("runs"),
-        Column("last change", left=True),
-    ]
-    columns += [Column("since", left=True), Column("hosts", left=True, droppable=True)]
+def trend_tables(trends: Sequence[TrendReport]) -> Iterator[Table]:
+    """Yield a table of the series of each scenario, with the last change of each."""
     for scenario in dict.fromkeys(one.scenario for one in trends):
-        yield one_line(scenario or "unnamed scenario")
-        rows = []
-        for one in trends:
-            if one.scenario == scenario:
-                last = one.changes[-1] if one.changes else None
-                change = "-" if last is None else f"{last.word.upper()} {format_change(last.ratio, sided=True)}"
-                since = "-" if last is None else f"{_minute(last.created)}{_MARKS[last.kind]}"
-                name = f"{one.series}  {one.treatment}"
-                rows.append([name, one.measure, str(len(one.runs)), change, since, one.hosts])
-        yield from fit_table(columns, rows)
+        own = [(one, one.changes[-1] if one.changes else None) for one in trends if one.scenario == scenario]
+        yield table_of(one_line(scenario or "unnamed scenario"), "", _FIELDS, own)
+
+
+_FIELDS: Final[Sequence[Field[tuple[TrendReport, TrendChange | None]]]] = (
+    Field(Column("series", left=True), lambda row: _series_cell(row[0])),
+    words("measure", lambda row: row[0].measure),
+    count("runs", lambda row: len(row[0].runs)),
+    words(
+        "last change",
+        lambda row: f"{row[1].word.upper()} {format_change(row[1].ratio, sided=True)}" if row[1] else "none",
+    ),
+    words(
+        "since",
+        lambda row: f"{_minute(row[1].created)}{_MARKS[row[1].kind]}" if row[1] else _minute(row[0].runs[0].created),
+    ),
+    words("hosts", lambda row: row[0].hosts, droppable=True),
+)
+
+
+def _series_cell(trend: TrendReport) -> Cell:
+    text = f"{trend.series}  {one_line(trend.treatment)}"
+    return Cell(text, left=True, link=f"#{trend.series}" if len(trend.runs) > 1 else "")
+
+
+def list_lines(trends: Sequence[TrendReport]) -> Iterator[str]:
+    """Yield the tables of series, and what their signs mean."""
+    for table in trend_tables(trends):
+        yield table.name
+        yield from table_text(table)
         yield ""
     yield from _legend([change for one in trends for change in one.changes[-1:]])
 
@@ -131,13 +145,10 @@ def write_csv(trends: Sequence[TrendReport], out: TextIO) -> None:
         breaks = {one.first: one.text for one in trend.breaks}
         about = [trend.series, trend.scenario, trend.treatment, trend.hosts, trend.measure, trend.unit]
         for place, run in enumerate(trend.runs):
+            change, known = changes.get(place), {True: "yes", False: "no"}
             row: list[object] = [*about, run.run, run.created, run.version, run.value, run.low, run.high, run.trials]
-            change = changes.get(place)
-            if change is None:
-                row += [None] * 6
-            else:
-                known = "yes" if change.acknowledged else "no"
-                row += [change.kind, change.word, change.ratio, change.low, change.high, known]
-            row.append(breaks.get(place))
-            cells = (table_cell(cell) if isinstance(cell, str) else cell for cell in row)
+            row += [None] * 6 if change is None else [
+                change.kind, change.word, change.ratio, change.low, change.high, known[change.acknowledged],
+            ]  # fmt: skip
+            cells = (table_cell(cell) if isinstance(cell, str) else cell for cell in (*row, breaks.get(place)))
             writer.writerow(["" if cell is None else cell for cell in cells])

@@ -27,13 +27,13 @@ class TrendRun(Struct, frozen=True):
     version: str
     """The version of the engine, else that of Weighbridge."""
     value: float
-    """The median of its trials."""
+    """The median of its trials; of another measure than the primary one what its report has."""
     low: float | None
     """Lower end of the interval of that within the run (95 %); None below six trials, and above 1,000."""
     high: float | None
     """Upper end."""
     trials: int
-    """How many trials have a value."""
+    """How many trials have a value; 0 of a measure whose value is over all trials."""
 
 
 class TrendChange(Struct, frozen=True):

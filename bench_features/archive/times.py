@@ -1,42 +1,12 @@
-"""Which archive a command uses, and what a sub-command of ``archive`` is."""
+"""Times and spans as the archive's options take them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, TypeAlias
-
-from msgspec import Struct
+from typing import Final
 
 from bench_common.argument_types import InvalidValue
-from bench_common.options import Option
 from bench_common.units import parse_duration
-from bench_features.archive.folder import VARIABLE
-
-
-class SubCommand(Struct, frozen=True):
-    """One sub-command of ``archive``, in the form that modules of `bench_master.commands` have."""
-
-    name: str
-    help: str
-    """What it does, for ``--help``."""
-    Options: type[Any]
-    """The Struct that holds its command line."""
-    run: Callable[[Any], int]
-    """Runs with these options; returns the exit code."""
-    configure: Callable[[Any], None] | None = None
-    """Adds the options to a parser where that takes more than `Options` says."""
-
-
-ArchivePlace: TypeAlias = Annotated[
-    str | None,
-    Option(
-        "--archive FOLDER",
-        f"the folder of the archive (default: {VARIABLE} of the environment, else weighbridge in the XDG data "
-        "directory)",
-    ),
-]
-
 
 _DAYS_S: Final = {"d": 86_400.0, "w": 7 * 86_400.0}
 
