@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -12,8 +12,9 @@ from typing import Final
 import numpy as np
 
 from bench_features.archive.trend_types import TrendChange, TrendReport, TrendRun
-from bench_features.charts.layout import draw_x_axis, draw_y_axis, frame_panel
-from bench_features.charts.picture import LINE_HEIGHT, Frame, Picture, text_width
+from bench_features.charts.labels import KeyEntry, draw_entries
+from bench_features.charts.layout import draw_axes, frame_panel
+from bench_features.charts.picture import Frame, Picture
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_change, format_change_interval, format_value, plural
 from bench_master.reports.palette import Theme, engine_hue
@@ -48,7 +49,6 @@ def draw_trend(trend: TrendReport, width: int, theme: Theme = "page") -> Picture
     """Draw a series that has a run."""
     picture = Picture("trend", width, theme)
     picture.title = f"{trend.treatment}: {trend.measure} over runs"
-    left, right = (58.0, 12.0) if picture.is_narrow else (74.0, 18.0)
     hue = engine_hue(str(trend.labels.get("engine", "")))
     few = len(trend.runs) <= MOST_BARS
     ends = [end for run in trend.runs for end in (run.low, run.high) if end is not None and few]
@@ -56,15 +56,13 @@ def draw_trend(trend: TrendReport, width: int, theme: Theme = "page") -> Picture
     _draw_key(picture, trend, hue, bars=bool(ends))
     if trend.breaks:
         picture.extend(10)  # for what changed
-    frame = frame_panel(picture, 190.0 if picture.is_narrow else 230.0, left=left, right=right)
+    frame = frame_panel(picture, 190.0 if picture.is_narrow else 230.0)
     scale = logarithmic([*values, *ends], frame.bottom, frame.top, trend.unit, room=1.03)
     low, high = min(run.created_s for run in trend.runs), max(run.created_s for run in trend.runs)
     room = 0.02 * (high - low) or 1.0
     places = DateScale(low - room, high + room, frame.left, frame.right)
     xs = [places(run.created_s) for run in trend.runs]
-    draw_y_axis(picture, frame, scale)
-    picture.extend(36)
-    draw_x_axis(picture, frame, places, "when the run began (UTC)", grid=False)
+    draw_axes(picture, frame, places, scale, "when the run began (UTC)")
     _draw_levels(picture, trend, xs, scale, frame)
     if few:
         for x, run in zip(xs, trend.runs, strict=True):
@@ -80,26 +78,22 @@ def draw_trend(trend: TrendReport, width: int, theme: Theme = "page") -> Picture
 
 def _draw_key(picture: Picture, trend: TrendReport, hue: str, *, bars: bool) -> None:
     """Write what the marks stand for."""
-    parts = [("run, with the interval of its median" if bars else "run", "run")]
-    parts += [("level", "level")] if len(trend.runs) > 1 else []
-    parts += [("change", "change")] if trend.changes else []
-    parts += [("the machine changed", "break")] if trend.breaks else []
-    x, top = 8.0, picture.extend(LINE_HEIGHT + 6)
-    for words, mark in parts:
-        wide = text_width(words) + 44
-        if x > 8 and x + wide > picture.width - 8:  # noqa: PLR2004
-            x, top = 8.0, picture.extend(LINE_HEIGHT)
-        y = top + 10
-        if mark == "run":
-            picture.mark(x + 10, y, 0, hue, size=3.2)
-        elif mark == "level":
-            picture.line([(x, y), (x + 22, y)], "ink", width=2)
-        elif mark == "change":
-            picture.mark(x + 10, y, 2, "ink", size=4.5)
-        else:
-            picture.line([(x + 10, y - 7), (x + 10, y + 7)], "muted", width=1.5, dash="4 3")
-        picture.text(x + 27, top + 14, words, ink="muted", room=picture.width - x - 30)
-        x += wide
+    draws: dict[str, Callable[[float, float], None]] = {
+        "run, with the interval of its median" if bars else "run": lambda x, y: picture.mark(
+            x + 10, y - 4, 0, hue, size=3.2
+        )
+    }
+    if len(trend.runs) > 1:
+        draws["level"] = lambda x, y: picture.line([(x, y - 4), (x + 22, y - 4)], "ink", width=2)
+    if trend.changes:
+        draws["change"] = lambda x, y: picture.mark(x + 10, y - 4, 2, "ink", size=4.5)
+    if trend.breaks:
+        draws["the machine changed"] = lambda x, y: _draw_break(picture, x + 10, y - 11, y + 3)
+    draw_entries(picture, [KeyEntry(words, "muted", 27.0, draw) for words, draw in draws.items()])
+
+
+def _draw_break(picture: Picture, x: float, top: float, bottom: float, tip: str = "") -> None:
+    picture.line([(x, top), (x, bottom)], "muted", width=1.5, dash="4 3", tip=tip)
 
 
 def _draw_levels(picture: Picture, trend: TrendReport, xs: Sequence[float], scale: Scale, frame: Frame) -> None:
@@ -139,7 +133,7 @@ def _draw_breaks(picture: Picture, trend: TrendReport, xs: Sequence[float], fram
     for one in reversed(trend.breaks):
         x = (xs[one.first - 1] + xs[one.first]) / 2
         tip = f"the machine changed: {one.text}"
-        picture.line([(x, frame.top - 6), (x, frame.bottom)], "muted", width=1.5, dash="4 3", tip=tip)
+        _draw_break(picture, x, frame.top - 6, frame.bottom, tip)
         right = x > (frame.left + frame.right) / 2
         room = (x - frame.left if right else frame.right - x) - 8
         picture.text(

@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple
 
-from bench_features.charts.chart_data import Distribution
-from bench_features.charts.labels import (
+from bench_features.charts.chart_sums import Distribution
+from bench_features.charts.labels import draw_key
+from bench_features.charts.layout import (
     GREY,
     MOST_LINES,
-    draw_key,
-    grey_words,
-    panel_styles,
-)
-from bench_features.charts.layout import (
     MOST_PANELS,
     ChartSource,
     NoChartError,
+    Panel,
     Style,
+    caption_end,
     count_text,
     draw_x_axis,
-    left_out,
 )
 from bench_features.charts.picture import Frame, Picture, Point, text_width
 from bench_features.charts.scales import Scale, logarithmic
@@ -43,11 +40,14 @@ class _Lines(NamedTuple):
     """What the treatments have in common; empty for a single group."""
     title: str
     lines: list[Distribution]
-    styles: dict[int, Style]
+    panel: Panel
 
     @property
     def name(self) -> str:
         return f"{self.group}: {self.title}" if self.group else self.title
+
+    def style(self, line: Distribution) -> Style:
+        return self.panel.styles[line.treatment]
 
 
 def _panels(source: ChartSource, least: int) -> list[_Lines]:
@@ -56,15 +56,11 @@ def _panels(source: ChartSource, least: int) -> list[_Lines]:
     full = [each for each in source.data.distributions if each.n >= least]
     groups = source.styles.panels({each.treatment for each in full})
     for group in groups:
-        own = [each for each in full if each.treatment in group.treatments]
-        styles = panel_styles(source, group.treatments)
-        for operation in dict.fromkeys(each.operation for each in own):
+        own = [each for place in group.grey_first for each in full if each.treatment == place]
+        for operation in dict.fromkeys(each.operation for each in full if each.treatment in group.treatments):
             words = "whole job" if operation == "job" else operation
-            lines = sorted(
-                (each for each in own if each.operation == operation),
-                key=lambda each: styles[each.treatment].hue != GREY,
-            )
-            found.append(_Lines(group.title if len(groups) > 1 else "", words, lines, styles))
+            lines = [each for each in own if each.operation == operation]
+            found.append(_Lines(group.title if len(groups) > 1 else "", words, lines, group))
     return found
 
 
@@ -76,7 +72,7 @@ def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Picture:
     panels = every[:MOST_PANELS]
     picture = Picture("ecdf", width, theme)
     picture.title = "Durations of each operation: whole distributions"
-    draw_key(picture, [each.styles[line.treatment] for each in panels for line in each.lines], lines=True)
+    draw_key(picture, [each.style(line) for each in panels for line in each.lines], lines=True)
     # Few medians fit beside their marks; more need a column of their own.
     listed = max(len(each.lines) for each in panels) > _BESIDE
     sizes = Counter(each.group for each in panels).values()
@@ -108,11 +104,10 @@ def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Picture:
         f"{plural(failed, 'job')} failed and left out. Lower is better. One axis for all panels. "
         + scale.words("Time")
         + (" Times of 0 are at its left end." if min(values) <= 0 else "")
-        + grey_words(each.styles for each in panels)
-        + left_out(len(panels), len(every), "panels")
+        + caption_end([each.panel for each in panels], [each.panel for each in every])
     )
     picture.description = "; ".join(
-        f"{each.name} {each.styles[line.treatment].label} median {format_value(_median(line), 's')}"
+        f"{each.name} {each.style(line).label} median {format_value(_median(line), 's')}"
         for each in panels
         for line in each.lines[:MOST_LINES]
     )
@@ -128,21 +123,21 @@ def _draw_ecdf(picture: Picture, panel: _Lines, frame: Frame, scale: Scale, *, l
     times = Scale(scale.low, scale.high, frame.left, frame.right, "s", log=True)
     draw_x_axis(picture, frame, times, "")
     for line in panel.lines:
-        style = panel.styles[line.treatment]
+        style = panel.style(line)
         median = _median(line)
         tip = f"{style.label}: median {format_value(median, 's')}, n = {line.n}"
         picture.steps(_steps(line, times, shares), style.hue, width=1.7, dash=style.dash, tip=tip)
         picture.mark(times(median), shares(0.5), style.shape, style.hue, size=3, tip=tip)
-    coloured = [line for line in panel.lines if panel.styles[line.treatment].hue != GREY]
+    coloured = [line for line in panel.lines if panel.style(line).hue != GREY]
     if not listed:
         for line in coloured:
-            hue = panel.styles[line.treatment].hue
+            hue = panel.style(line).hue
             _write_median(picture, frame, times(_median(line)), shares(0.5), line, hue)
     else:
         fastest = sorted(coloured, key=_median)
         step = min(14.0, (frame.bottom - frame.top + 12) / max(1, len(fastest)))
         for place, line in enumerate(fastest):
-            style = panel.styles[line.treatment]
+            style = panel.style(line)
             text = f"{style.label} {format_value(_median(line), 's')}"
             y = frame.top + 4 + place * step
             picture.text(frame.right + 8, y, text, ink=style.hue, size=min(11.0, step - 2), room=_MEDIANS - 14)

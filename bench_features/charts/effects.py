@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from bench_common.safe_text import one_line
+from bench_features.charts.labels import draw_row_words
 from bench_features.charts.layout import ChartSource, NoChartError, count_text, draw_x_axis, left_out
-from bench_features.charts.picture import Frame, Picture, text_width, wrap_text
+from bench_features.charts.picture import Frame, Picture, text_width
 from bench_features.charts.scales import Scale
 from bench_master.analysis.verdict_types import ComparisonReport
 from bench_master.formatting import plural
@@ -55,13 +56,7 @@ def draw_forest(source: ChartSource, width: int, theme: Theme) -> Picture:
     for place, (label, (comparison, effect)) in enumerate(zip(labels, rows, strict=True)):
         y = frame.top + (place + (0.75 if narrow else 0.5)) * step
         numbers = effect.text if effect else f"{comparison.word.lower()}: no ratio"
-        if narrow:
-            # The lines behind it would cross it out.
-            picture.rect(0, y - 23, width, 14, "ground")
-            picture.text(8, y - 12, f"{numbers} {label}", size=11.5)
-        else:
-            _write_label(picture, frame.left - 10, y, label)
-            picture.text(frame.right + 10, y + 4, numbers, room=right - 14)
+        draw_row_words(picture, frame, y, label, numbers)
         if effect:
             _draw_effect(picture, scale, y, effect, label)
     picture.caption = _forest_caption(source, scale, rows, effects)
@@ -70,18 +65,6 @@ def draw_forest(source: ChartSource, width: int, theme: Theme) -> Picture:
         for each in effects[:MOST_ROWS]
     )
     return picture
-
-
-def _write_label(picture: Picture, x: float, y: float, label: str) -> None:
-    """Write what a row is called, in two lines if one is too short: labels may differ at their ends alone."""
-    room = x - 4
-    if text_width(one_line(label)) <= room:
-        picture.text(x, y + 4, label, anchor="end", room=room)
-        return
-    first, *others = wrap_text(one_line(label), room)
-    picture.text(x, y - 2, first, anchor="end", room=room)
-    if others:
-        picture.text(x, y + 13, " ".join(others), anchor="end", room=room)
 
 
 def _row_label(comparison: ComparisonReport, *, several: bool) -> str:

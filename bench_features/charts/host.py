@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from bench_features.charts.chart_data import ChartData
-from bench_features.charts.chart_sums import CPU_STATES, TIME_BINS, HostSeries
+from bench_features.charts.chart_sums import CPU_STATES, TIME_BINS, ChartData, HostReadings, Values
 from bench_features.charts.labels import draw_key
 from bench_features.charts.layout import (
     ChartSource,
@@ -24,8 +23,6 @@ from bench_features.charts.scales import Scale, linear
 from bench_master.formatting import format_value
 from bench_master.reports.palette import Theme
 
-Values: TypeAlias = npt.NDArray[np.float64]
-
 MOST_HOSTS: Final = 4
 CPU_OPACITIES: Final = (0.85, 0.6, 0.35, 0.15)
 """Of `CPU_STATES`: one hue, and a colour of no engine."""
@@ -38,28 +35,14 @@ _STRIPS: Final = (
 )
 
 
-def draw_host(source: ChartSource, width: int, theme: Theme) -> Picture:
-    """Draw all of each host: its CPU, and below it its memory, disk and network."""
-    return _draw(source, width, theme, "host", cpu=True, strips=True)
-
-
-def draw_host_cpu(source: ChartSource, width: int, theme: Theme) -> Picture:
-    """Draw the CPU of each host alone: what a page shows at once."""
-    return _draw(source, width, theme, "host", cpu=True, strips=False)
-
-
-def draw_host_strips(source: ChartSource, width: int, theme: Theme) -> Picture:
-    """Draw memory, disk and network of each host alone: what a page has folded."""
-    return _draw(source, width, theme, "host-more", cpu=False, strips=True)
-
-
-def _draw(source: ChartSource, width: int, theme: Theme, name: str, *, cpu: bool, strips: bool) -> Picture:
+def draw_host(source: ChartSource, width: int, theme: Theme, *, cpu: bool = True, strips: bool = True) -> Picture:
+    """Draw each host: its CPU, and below it its memory, disk and network in strips; or one of the two alone."""
     data = source.data
     every = [host for host in data.hosts if any(state in host.columns for state in CPU_STATES)]
     if not every:
         raise NoChartError("no host was sampled (--sampling-interval)")
     hosts = every[:MOST_HOSTS]
-    picture = Picture(name, width, theme)
+    picture = Picture("host" if cpu else "host-more", width, theme)
     picture.title = "The hosts during the run" if cpu else "Memory, disk and network of the hosts"
     draw_key(picture, [source.styles[place] for place in dict.fromkeys(mark.treatment for mark in data.trials)])
     said: list[str] = []
@@ -83,15 +66,12 @@ def _draw(source: ChartSource, width: int, theme: Theme, name: str, *, cpu: bool
 
 
 def _draw_host(
-    picture: Picture, host: HostSeries, data: ChartData, styles: Styles, *, cpu: bool, strips: bool
+    picture: Picture, host: HostReadings, data: ChartData, styles: Styles, *, cpu: bool, strips: bool
 ) -> list[str]:
-    left, right = (58.0, 10.0) if picture.is_narrow else (74.0, 18.0)
     said = []
     if not cpu:
         picture.text(8, picture.extend(18) + 14, host.host, bold=True, room=picture.width - 16)
-    frame = frame_panel(
-        picture, _CPU if cpu else 1.0, left=left, right=right, title=f"{host.host}: CPU" if cpu else ""
-    )
+    frame = frame_panel(picture, _CPU if cpu else 1.0, title=f"{host.host}: CPU" if cpu else "")
     times = Scale(0.0, data.duration_s, frame.left, frame.right, "s")
     for mark in data.trials:
         if mark.end_s is not None:
@@ -106,8 +86,8 @@ def _draw_host(
         values = host.columns.get(name)
         if values is None or not np.isfinite(values).any():
             continue
-        frame = frame_panel(picture, _STRIP, left=left, right=right, title=title)
-        lows, highs = host.extremes.get(name, (values, values))
+        frame = frame_panel(picture, _STRIP, title=title)
+        lows, highs = host.extremes(name)
         strip = linear(highs[np.isfinite(highs)].tolist(), frame.bottom, frame.top, unit)
         draw_y_axis(picture, frame, strip, most=2)
         for run in _runs(np.isfinite(values)):
@@ -120,7 +100,7 @@ def _draw_host(
     return said
 
 
-def _draw_cpu(picture: Picture, host: HostSeries, bin_s: float, times: Scale, frame: Frame) -> str:
+def _draw_cpu(picture: Picture, host: HostReadings, bin_s: float, times: Scale, frame: Frame) -> str:
     scale = Scale(0.0, 100.0, frame.bottom, frame.top + 4, "%")
     draw_y_axis(picture, frame, scale)
     states = [pair for pair in zip(CPU_STATES, CPU_OPACITIES, strict=True) if pair[0] in host.columns]

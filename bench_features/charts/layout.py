@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
 from bench_common.safe_text import one_line
 from bench_features.charts import ChartChoice
-from bench_features.charts.chart_data import ChartData, chart_data
+from bench_features.charts.chart_sums import ChartData, chart_data
 from bench_features.charts.picture import DASHES, SHAPES, Frame, Picture, text_width
 from bench_features.charts.scales import Scale
 from bench_master.analysis.report_types import ReportDocument
@@ -19,6 +19,9 @@ from bench_master.run_data.measured import MeasuredRun
 from bench_master.run_data.treatment_types import TreatmentReport
 
 MOST_PANELS: Final = 24
+MOST_LINES: Final = 12
+"""Lines of a panel that can be told apart; of more the first and the last keep their colour, the others are grey."""
+GREY: Final = "muted"
 _SMALL: Final = 11.0
 
 
@@ -45,7 +48,8 @@ class ChartSource:
     @cached_property
     def data(self) -> ChartData:
         """Quantiles, trials, readings of hosts."""
-        return ChartData(0.0) if self._run is None else chart_data(self._run, self.document)
+        assert self._run is not None, "the forest alone is drawn without a run"
+        return chart_data(self._run, self.document)
 
     @cached_property
     def styles(self) -> Styles:
@@ -88,6 +92,18 @@ class Panel:
 
     title: str
     treatments: list[int] = field(default_factory=list)
+    styles: dict[int, Style] = field(default_factory=dict)
+    """How each treatment is drawn here: in its colour, or grey where there are too many."""
+
+    @property
+    def names(self) -> list[str]:
+        """The labels of what has a colour."""
+        return list(dict.fromkeys(style.label for style in self.styles.values() if style.hue != GREY))
+
+    @property
+    def grey_first(self) -> list[int]:
+        """The treatments in the order in which they are drawn: what has a colour is in front of what is grey."""
+        return sorted(self.treatments, key=lambda place: self.styles[place].hue != GREY)
 
 
 class Styles:
@@ -130,15 +146,37 @@ class Styles:
                     str(each.get(key)) if key == "job" else f"{key} {each[key]}" for key in varying if key in each
                 )
                 found.setdefault(name, Panel(words or str(each.get("job", "")))).treatments.append(place)
+        for panel in found.values():
+            panel.styles.update({place: self[place] for place in panel.treatments})
+            names = panel.names
+            if len(names) > MOST_LINES:
+                kept = (names[0], names[-1])
+                grey = {place: one for place, one in panel.styles.items() if one.label not in kept}
+                panel.styles.update({place: replace(one, hue=GREY) for place, one in grey.items()})
         return list(found.values())
 
 
-def frame_panel(picture: Picture, height: float, *, left: float, right: float, title: str = "") -> Frame:
-    """Make room for a panel over the whole width; `height` is that of its data."""
+def caption_end(shown: Sequence[Panel], every: Sequence[Panel]) -> str:
+    """Return sentences for a caption on treatments without a colour, and panels that are not shown."""
+    grey = any(style.hue == GREY for panel in shown for style in panel.styles.values())
+    words = f" Of more than {MOST_LINES} lines the first and the last have a colour; point at a grey one."
+    return (words if grey else "") + left_out(len(shown), len(every), "panels")
+
+
+def frame_panel(picture: Picture, height: float, *, left: float = 0.0, right: float = 0.0, title: str = "") -> Frame:
+    """Make room for a panel over the whole width; `height` is that of its data. Margins of 0 are the usual ones."""
+    usual = (58.0, 10.0) if picture.is_narrow else (74.0, 18.0)
     top = picture.extend(height + (26 if title else 10)) + (24 if title else 8)
     if title:
         picture.text(8, top - 9, title, bold=True, room=picture.width - 16)
-    return Frame(left, picture.width - right, top, top + height)
+    return Frame(left or usual[0], picture.width - (right or usual[1]), top, top + height)
+
+
+def draw_axes(picture: Picture, frame: Frame, across: Scale, up: Scale, title: str) -> None:
+    """Draw both axes of a frame, with a grid of the values; `title` is that of the axis below."""
+    draw_y_axis(picture, frame, up)
+    picture.extend(36)
+    draw_x_axis(picture, frame, across, title, grid=False)
 
 
 def draw_x_axis(picture: Picture, frame: Frame, scale: Scale, title: str, *, grid: bool = True) -> None:
@@ -155,7 +193,7 @@ def draw_x_axis(picture: Picture, frame: Frame, scale: Scale, title: str, *, gri
             picture.text(x, frame.bottom + 15, label, anchor="middle", ink="muted", size=_SMALL, unless_covered=True)
             last = x + half
     if title:
-        picture.text(frame.right, frame.bottom + 30, title, anchor="end", ink="muted", size=_SMALL)
+        picture.text(frame.right, frame.bottom + 30, title, anchor="end", ink="muted", size=_SMALL, room=frame.right)
 
 
 def draw_y_axis(picture: Picture, frame: Frame, scale: Scale, *, most: int | None = None) -> None:

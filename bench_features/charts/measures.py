@@ -8,17 +8,17 @@ from itertools import pairwise
 from typing import Final
 
 from bench_features.charts.factors import FactorPanel, factor_panels, find_factor
-from bench_features.charts.labels import draw_key
+from bench_features.charts.labels import Mark, draw_key, draw_marks, draw_row_words
 from bench_features.charts.layout import (
     MOST_PANELS,
     ChartSource,
     axis_title,
+    draw_axes,
     draw_x_axis,
-    draw_y_axis,
     frame_panel,
     left_out,
 )
-from bench_features.charts.picture import Frame, Picture, text_width
+from bench_features.charts.picture import Picture, text_width
 from bench_features.charts.scales import Scale, log_if_wide
 from bench_master.formatting import format_value
 
@@ -119,27 +119,24 @@ def _draw_levels(
     wide = levels[-1] / levels[0] > _WIDE
     room = (levels[-1] / levels[0]) ** 0.06 if wide else (levels[-1] - levels[0]) * 0.06
     ends = (levels[0] / room, levels[-1] * room) if wide else (levels[0] - room, levels[-1] + room)
-    across = Scale(*ends, frame.left, frame.right, log=wide)
-    draw_y_axis(picture, frame, scale)
-    picture.extend(36)
+    across = Scale(*ends, frame.left, frame.right, log=wide, levels=levels)
     factor = find_factor(source, measure.spots)
-    _draw_level_ticks(picture, frame, across, levels, f"{factor}{' (log)' if wide else ''}")
+    draw_axes(picture, frame, across, scale, f"{factor}{' (log)' if wide else ''}")
     styles = list(dict.fromkeys(source.styles[place] for place in panel.levels))
     gaps = [across(right) - across(left) for left, right in pairwise(levels)]
     beside = min(_BESIDE, min(gaps) / (len(styles) + 0.5))
     for order, style in enumerate(styles):
         # Marks of different engines at one level stand beside each other.
         aside = (order - (len(styles) - 1) / 2) * beside
-        levels_of = sorted((level, place) for place, level in panel.levels.items() if source.styles[place] == style)
-        places = [(across(level) + aside, measure.spots[place], level, place) for level, place in levels_of]
-        picture.line([(x, scale(spot.center)) for x, spot, _, _ in places], style.hue, width=1.4, dash=style.dash)
-        for x, spot, level, place in places:
-            picture.line([(x, scale(spot.low)), (x, scale(spot.high))], style.hue, width=1.5)
-            if len(spot.values) > 1:
-                own = [(x + beside / 2, scale(value)) for value in spot.values]
-                picture.specks(own, style.hue, size=3.2, opacity=0.7)
-            tip = f"{style.label}, {factor} {level:g}: {_words(source, measure, spot, place)}"
-            picture.mark(x, scale(spot.center), style.shape, style.hue, tip=tip)
+        marks = []
+        for level, place in sorted((level, place) for place, level in panel.levels.items()):
+            if source.styles[place] == style:
+                x, spot = across(level) + aside, measure.spots[place]
+                own = [(x + beside / 2, scale(value)) for value in spot.values if len(spot.values) > 1]
+                tip = f"{style.label}, {factor} {level:g}: {_words(source, measure, spot, place)}"
+                marks.append(Mark(x, scale(spot.center), (scale(spot.low), scale(spot.high)), tip, specks=own))
+        picture.line([(mark.x, mark.y) for mark in marks], style.hue, width=1.4, dash=style.dash)
+        draw_marks(picture, style, marks)
     return scale.words(measure.name)
 
 
@@ -149,24 +146,15 @@ def _words(source: ChartSource, measure: Measure, spot: Spot, place: int) -> str
     return f"{center} ({low} to {high}), n = {spot.n}, {jobs.failed} failed"
 
 
-def _draw_level_ticks(picture: Picture, frame: Frame, scale: Scale, levels: Sequence[float], title: str) -> None:
-    picture.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], "muted")
-    for level in levels:
-        x = scale(level)
-        picture.line([(x, frame.bottom), (x, frame.bottom + 4)], "muted")
-        picture.text(x, frame.bottom + 15, f"{level:g}", anchor="middle", ink="muted", size=11, unless_covered=True)
-    picture.text(frame.right, frame.bottom + 30, title, anchor="end", ink="muted", size=11, room=frame.right)
-
-
 def _draw_rows(
     picture: Picture, source: ChartSource, measure: Measure, panel: FactorPanel, values: list[float], title: str
 ) -> str:
     """Draw a panel with a row for each treatment."""
     rows, narrow = panel.rows[:MOST_ROWS], picture.is_narrow
-    step = 40.0 if narrow else 26.0
-    left, right = 14.0, 14.0
+    step, left, right = 40.0, 14.0, 14.0
     if not narrow:
         longest = max(text_width(row.label) for row in rows) + 20.0
+        step = 26.0 if longest <= picture.width * 0.45 else 38.0
         left, right = min(max(longest, picture.width * 0.2), picture.width * 0.45), picture.width * 0.24
     frame = frame_panel(picture, step * len(rows), left=left, right=right, title=title)
     scale = log_if_wide(values, frame.left, frame.right, measure.unit, beyond=10.0)
@@ -180,13 +168,7 @@ def _draw_rows(
         text = format_value(spot.center, unit)
         if spot.low < spot.high:
             text += f" [{format_value(spot.low, unit)}, {format_value(spot.high, unit)}]"
-        if narrow:
-            # The lines behind it would cross it out.
-            picture.rect(0, y - 22, picture.width, 13, "ground")
-            picture.text(8, y - 12, f"{text} {row.label}", size=11.5, room=picture.width - 16)
-        else:
-            picture.text(frame.left - 10, y + 4, row.label, anchor="end", room=frame.left - 14)
-            picture.text(frame.right + 10, y + 4, text, size=11, room=right - 12)
+        draw_row_words(picture, frame, y, row.label, text, size=11.0)
         picture.line([(scale(spot.low), y), (scale(spot.high), y)], style.hue, width=2.0)
         if len(spot.values) > 1:
             picture.specks([(scale(value), y + 7) for value in spot.values], style.hue, size=3.2, opacity=0.7)

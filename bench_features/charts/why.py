@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from bench_features.charts.labels import KeyEntry, draw_entries
 from bench_features.charts.layout import MOST_PANELS, ChartSource, NoChartError, draw_x_axis, frame_panel, left_out
-from bench_features.charts.picture import Picture, text_width
+from bench_features.charts.picture import Picture
 from bench_features.charts.scales import linear
 from bench_master.formatting import format_value
 from bench_master.reports.palette import Theme
@@ -61,18 +62,15 @@ def _hues(traced: list[TracedReport]) -> dict[str, str]:
 
 
 def _draw_key(picture: Picture, hues: dict[str, str]) -> None:
-    """Write each cause beside its hue, in as many lines as they need; those without a hue of their own share one."""
+    """Write each cause beside its hue; those without a hue of their own share one."""
     shown = [(cause, hue) for cause, hue in hues.items() if hue != _OTHER_HUE]
     if len(shown) < len(hues):
         shown.append(("other causes", _OTHER_HUE))
-    x, top = 8.0, picture.extend(20)
-    for cause, hue in shown:
-        needed = 16 + text_width(cause, 11) + 14
-        if x > 8 and x + needed > picture.width:  # noqa: PLR2004  the left edge
-            x, top = 8.0, picture.extend(18)
-        picture.rect(x, top + 5, 10, 10, hue)
-        picture.text(x + 15, top + 14, cause, ink="muted", size=11, room=picture.width - x - 20)
-        x += needed
+
+    def entry(cause: str, hue: str) -> KeyEntry:
+        return KeyEntry(cause, "muted", 15.0, lambda x, y: picture.rect(x, y - 9, 10, 10, hue))
+
+    draw_entries(picture, [entry(*pair) for pair in shown])
 
 
 def _draw_job(picture: Picture, title: str, traced: TracedReport, hues: dict[str, str]) -> None:

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from bench_common.errors import UsageError
 from bench_common.stats.reader import StatsFile
 from bench_features.charts import CHART_MODULES, NARROW, WIDE, draw_chart
-from bench_features.charts.chart_data import MOST_QUANTILES, chart_data
-from bench_features.charts.chart_sums import LATENCY_BINS, MOST_JOBS, TIME_BINS
+from bench_features.charts.chart_sums import MOST_JOBS, MOST_QUANTILES, TIME_BINS, chart_data
 from bench_features.charts.layout import ChartSource, NoChartError
 from bench_features.charts.picture import cut_text, text_width, wrap_text
 from bench_features.charts.scales import Scale, linear, log_if_wide
@@ -164,8 +163,8 @@ def test_the_data_of_charts_does_not_grow_with_the_jobs(run):
     assert max(len(each.shares) for each in data.distributions) <= MOST_QUANTILES
     assert {len(mark.jobs) for mark in data.trials} == {MOST_JOBS}
     assert {len(column) for each in data.hosts for column in each.columns.values()} == {TIME_BINS}
-    assert {grid.shape for grid in data.heat.values()} == {(TIME_BINS, LATENCY_BINS)}
-    assert {int(grid.sum()) for grid in data.heat.values()} == {3000}
+    assert {counts.shape for counts in data.done.values()} == {(TIME_BINS,)}
+    assert {int(counts.sum()) for counts in data.done.values()} == {3000}
     assert [each.negative_iowait for each in data.hosts] == [1]
 
 
