@@ -127,4 +127,4 @@ def draw_row_words(picture: Picture, frame: Frame, y: float, label: str, numbers
     lines = [lines[0], " ".join(lines[1:])] if lines[1:] else lines
     for line, below in zip(lines, (4,) if len(lines) == 1 else (-2, 13), strict=True):
         picture.text(frame.left - 10, y + below, line, anchor="end", room=room)
-    picture.text(frame.right + 10, y + 4, numbers, size=size, room=picture.width - frame.right - 14)
+    picture.text(frame.right + 10, y + 4, numbers, size=size, room=picture.width - frame.right - 12)
