@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PAIRS: Final = 10
 DEFAULT_MOST_PAIRS: Final = 20
-MAX_PAIRS: Final = 1000
 RUNNERS: Final = ("run-scenario", "weigh")
 """Sub-commands that make a run."""
 _UNFIT: Final = ("-s", "--stats-file", "--resume", "--dry-run", "--noop")
@@ -80,20 +79,13 @@ class Options(Struct, frozen=True, kw_only=True):
         int | None,
         Option(
             "--pairs N",
-            f"pairs of runs, {FEWEST_ROUNDS} at least (default: {DEFAULT_PAIRS})",
-            type=int_range(FEWEST_ROUNDS, MAX_PAIRS),
+            f"pairs of runs, {FEWEST_ROUNDS} at least (default: {DEFAULT_PAIRS}); with --until verdict the most of "
+            f"them (default: {DEFAULT_MOST_PAIRS})",
+            type=int_range(FEWEST_ROUNDS, MOST_ROUNDS),
         ),
     ] = None
     until: Annotated[
         Literal["verdict"] | None, Option("--until", "instead of a number: go on until every comparison is settled")
-    ] = None
-    max_pairs: Annotated[
-        int | None,
-        Option(
-            "--max-pairs N",
-            f"pairs at most with --until verdict (default: {DEFAULT_MOST_PAIRS})",
-            type=int_range(FEWEST_ROUNDS, MOST_ROUNDS),
-        ),
     ] = None
     budget_s: Annotated[
         float | None,
@@ -190,8 +182,7 @@ def _series(options: Options) -> Series:
     budget = None if options.budget_s is None else format_duration(options.budget_s)
     given: Mapping[str, object] = {
         "--old": options.old, "--new": options.new, "--pairs": options.pairs, "--until": options.until,
-        "--max-pairs": options.max_pairs, "--budget": budget, "--seed": options.seed,
-        "--margin": options.margin, "--": options.words or None,
+        "--budget": budget, "--seed": options.seed, "--margin": options.margin, "--": options.words or None,
     }  # fmt: skip
     if known is not None:
         extra = [flag for flag, value in given.items() if value is not None]
@@ -207,19 +198,14 @@ def _series(options: Options) -> Series:
     if options.folder.is_dir() and any(options.folder.iterdir()):
         raise UsageError(f"{options.folder}: has files that are not of a series; name a new folder")
     _check_words(options.words)
-    if options.until is None:
-        for flag in ("--max-pairs", "--budget"):
-            if given[flag] is not None:
-                raise UsageError(f"{flag} {given[flag]}: the number of pairs is fixed; add --until verdict")
-    elif options.pairs is not None:
-        raise UsageError(f"--pairs {options.pairs}: --until verdict finds out how many; give --max-pairs")
-    most = options.max_pairs or DEFAULT_MOST_PAIRS
+    if options.until is None and budget is not None:
+        raise UsageError(f"--budget {budget}: the number of pairs is fixed; add --until verdict")
     return Series(
         command=options.words,
         old=cast("str", options.old),
         new=cast("str", options.new),
         seed=secrets.randbelow(1 << 31) if options.seed is None else options.seed,
-        pairs=most if options.until else options.pairs or DEFAULT_PAIRS,
+        pairs=options.pairs or (DEFAULT_MOST_PAIRS if options.until else DEFAULT_PAIRS),
         until_verdict=options.until is not None,
         budget_s=options.budget_s,
         margin=options.margin,

@@ -87,7 +87,6 @@ def complaint(capsys, *words):
         (("--old", "a", "--new", "b", "--", "weigh", "-s", "x", "native", "--", "true"), "-s: each run"),
         (("--old", "a", "--new", "b", "--", "run-scenario", "--resume=x"), "--resume=x: each run"),
         (("--budget", "1h", *RUN), "add --until verdict"),
-        (("--until", "verdict", "--pairs", "8", *RUN), "give --max-pairs"),
         (("--until", "verdict", "--budget", "soon", *RUN), "--budget: 'soon'"),
         (("--pairs", "5", *RUN), "--pairs"),
     ],
