@@ -18,10 +18,10 @@ from bench_common.errors import (
     NotAStatsFileError,
     StatsFileError,
     UsageError,
-    closest_match,
+    did_you_mean,
 )
 from bench_common.files import open_regular
-from bench_common.safe_text import one_line
+from bench_common.safe_text import one_line, shorten
 from bench_common.stats.reader import SUFFIX, StatsFile
 from bench_common.streams import tell
 from bench_features.archive.extract import contents_of
@@ -40,10 +40,8 @@ from bench_master.run_data.measured import MeasuredRun
 EVERYTHING: Final = RunFilter()
 MIN_PREFIX: Final = 4
 """The shortest beginning of an id that is taken for one."""
-MAX_NAME_CHARS: Final = 1000
-"""The longest name that a filter may ask for."""
 _MOST_SHOWN: Final = 5
-_SHOWN_CHARS: Final = 40
+_SHOWN_CHARS: Final = 200
 FileState: TypeAlias = tuple[int, int]
 """Size and time of change (ns) of a file, by which it is known to be the one that was read."""
 
@@ -205,11 +203,9 @@ class Archive:
         if found:
             several = ", ".join(run.id for run in found[:_MOST_SHOWN])
             raise UsageError(f"{one_line(word)}: names several runs: {several}; give more of the id")
+        hint = did_you_mean(word[:ID_CHARS], [run.id for run in runs]) or "; bench-master archive list shows all"
         if len(word) < MIN_PREFIX:
             hint = f" (an id has {MIN_PREFIX} characters or more)"
-        else:
-            near = closest_match(word[:ID_CHARS], [run.id for run in runs])
-            hint = f" (did you mean '{near}'?)" if near else "; bench-master archive list shows all"
         raise UsageError(f"{one_line(word)}: no run of the archive{hint}")
 
     def file(self, run: ArchivedRun) -> Path:
@@ -252,18 +248,11 @@ def _check_filter(runs: Sequence[ArchivedRun], wanted: RunFilter) -> None:
     scenarios = {run.scenario for run in runs if run.scenario}
     hosts = {name for run in runs for name in run.hosts}
     for what, value, known in (("--scenario", wanted.scenario, scenarios), ("--host", wanted.host, hosts)):
-        if value is None or value in known:
-            continue
-        if len(value) > MAX_NAME_CHARS:
-            raise UsageError(
-                f"{what} {one_line(value[:_SHOWN_CHARS])}...: a name of {len(value):,} characters; "
-                f"at most {MAX_NAME_CHARS:,} expected"
-            )
-        near = closest_match(value, sorted(known))
-        few = ", ".join(map(one_line, sorted(known)[:_MOST_SHOWN]))
-        more = f" and {len(known) - _MOST_SHOWN} more" if len(known) > _MOST_SHOWN else ""
-        hint = f"; did you mean {one_line(near)!r}?" if near else f"; known: {few}{more}" if known else ""
-        raise UsageError(f"{what} {one_line(value)}: no run in the archive has it{hint}")
+        if value is not None and value not in known:
+            more = f" and {len(known) - _MOST_SHOWN} more" if len(known) > _MOST_SHOWN else ""
+            few = f"; known: {', '.join(sorted(known)[:_MOST_SHOWN])}" if known else ""
+            hint = did_you_mean(value, known) or shorten(few, _SHOWN_CHARS) + more
+            raise UsageError(one_line(f"{what} {shorten(value, _SHOWN_CHARS)}: no run in the archive has it{hint}"))
 
 
 def _check_stats_file(path: Path) -> None:

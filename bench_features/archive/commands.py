@@ -14,16 +14,16 @@ from msgspec.structs import replace
 
 from bench_common import __version__
 from bench_common.argument_types import InvalidValue, file_name, int_range
-from bench_common.errors import ExitCode, InfrastructureError, UsageError, did_you_mean
+from bench_common.errors import ExitCode, UsageError, did_you_mean
 from bench_common.options import Option, add_options
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
 from bench_common.streams import tell
 from bench_features.archive.archive import EVERYTHING, MIN_PREFIX, Archive
 from bench_features.archive.facts import fact_texts
-from bench_features.archive.folder import VARIABLE, hash_of
+from bench_features.archive.folder import VARIABLE
 from bench_features.archive.trend_chart import draw_trend
-from bench_features.archive.trend_report import lines, list_lines, trend_tables, write_csv, write_json
+from bench_features.archive.trend_report import lines, list_lines, trend_tables, write_json
 from bench_features.archive.trend_types import TrendReport
 from bench_features.archive.trends import build_trend, points_of
 from bench_features.archive.types import ArchivedRun, ArchivedTreatment, RunFilter, Series
@@ -185,15 +185,6 @@ def _file_of(archive: Archive, word: str, names: dict[str, str]) -> Path:
     """Return the file of a run, and note how the report calls it."""
     run = archive.find(word)
     file = archive.file(run)
-    try:
-        changed = hash_of(file) != run.sha256
-    except OSError as error:
-        raise InfrastructureError(f"{file}: run {run.id} cannot be read: {error.strerror}") from error
-    if changed:
-        raise InfrastructureError(
-            f"{file}: its content is not that of run {run.id}: it has changed since it was added; add the original "
-            "file again, which repairs it"
-        )
     names[str(file)] = run.id
     return file
 
@@ -366,9 +357,7 @@ class TrendOptions(Struct, frozen=True):
         DEFAULT_MARGIN
     )
     chart: Annotated[Path | None, Option("--chart FILE.svg", "draw the series to this file", type=_svg_name)] = None
-    format: Annotated[Literal["text", "json", "csv"], Option("--format", "format of the output (default: text)")] = (
-        "text"
-    )
+    format: Annotated[Literal["text", "json"], Option("--format", "format of the output (default: text)")] = "text"
     archive: ArchivePlace = None
     terminal: TerminalOptions = DEFAULT_TERMINAL
     """How to show it on a terminal."""
@@ -383,8 +372,6 @@ def _run_trend(options: TrendOptions) -> int:
         _draw(trends, options.chart)
     if options.format == "json":
         write_json(trends, sys.stdout, alone=options.series is not None)
-    elif options.format == "csv":
-        write_csv(trends, sys.stdout)
     else:
         with text_output(options.terminal, paged=True) as out:
             shown = lines(trends[0]) if options.series is not None else list_lines(trends)

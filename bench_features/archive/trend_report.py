@@ -1,8 +1,7 @@
-"""Trends as text, CSV and JSON."""
+"""Trends as text and JSON."""
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
@@ -18,15 +17,9 @@ from bench_master.formatting import (
     format_value,
     paragraph,
     plural,
-    table_cell,
 )
 from bench_master.reports.table import Cell, Field, Table, count, table_of, table_text, words
 
-CSV_FIELDS: Final = (
-    "series", "scenario", "treatment", "hosts", "measure", "unit", "run", "created", "version", "value", "low",
-    "high", "trials", "change", "verdict", "ratio", "ratio_low", "ratio_high", "acknowledged", "machine_change",
-)  # fmt: skip
-"""The columns of the CSV output: a row for each run."""
 _MARKS: Final = {"step": "", "confirmed": " +", "unconfirmed": " *"}
 
 
@@ -134,21 +127,3 @@ def write_json(trends: Sequence[TrendReport], out: TextIO, *, alone: bool) -> No
     """Write ``weighbridge-trend``: one object, or a list of them."""
     json.dump(as_json(trends[0]) if alone else [as_json(one) for one in trends], out, indent=2, ensure_ascii=False)
     out.write("\n")
-
-
-def write_csv(trends: Sequence[TrendReport], out: TextIO) -> None:
-    """Write one row for each run."""
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_FIELDS)
-    for trend in trends:
-        changes = {one.first: one for one in trend.changes}
-        breaks = {one.first: one.text for one in trend.breaks}
-        about = [trend.series, trend.scenario, trend.treatment, trend.hosts, trend.measure, trend.unit]
-        for place, run in enumerate(trend.runs):
-            change, known = changes.get(place), {True: "yes", False: "no"}
-            row: list[object] = [*about, run.run, run.created, run.version, run.value, run.low, run.high, run.trials]
-            row += [None] * 6 if change is None else [
-                change.kind, change.word, change.ratio, change.low, change.high, known[change.acknowledged],
-            ]  # fmt: skip
-            cells = (table_cell(cell) if isinstance(cell, str) else cell for cell in (*row, breaks.get(place)))
-            writer.writerow(["" if cell is None else cell for cell in cells])

@@ -410,22 +410,6 @@ def test_several_add_at_the_same_time(archive_folder, tmp_path):
         assert [len(series.members) for series in archive.series()] == [18, 18]
 
 
-def test_a_comparison_reads_only_what_was_added(archive_folder, command, tmp_path):
-    """A file that holds another run than its name says is named, also where it looks unchanged."""
-    with Archive.open(archive_folder, create=True) as archive:
-        runs = [archive.add(a_run(tmp_path / f"{number}.stats.gz", number)).run for number in range(2)]
-        file = archive.file(runs[1])
-    ids = [run.id for run in runs]
-    assert command("compare", *ids)[0] == 0
-    about, content = file.stat(), bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 4
-    file.write_bytes(content)
-    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
-    code, out, err = command("compare", *ids)
-    assert (code, out) == (3, "")
-    assert f"its content is not that of run {ids[1]}" in err
-
-
 def test_two_runs_are_compared_by_the_words_of_compare(command, tmp_path):
     """With its options and exit codes; runs are called by their ids."""
     times = [(100, 101, 99, 100), (110, 111, 109, 110)]
