@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 
 from bench_features.archive.trend_types import TrendChange, TrendReport, TrendRun
-from bench_features.charts.labels import KeyEntry, draw_entries
-from bench_features.charts.layout import draw_axes, frame_panel
+from bench_features.charts.layout import KeyEntry, draw_axes, draw_entries, frame_panel
 from bench_features.charts.picture import Frame, Picture
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_change, format_change_interval, format_value, plural

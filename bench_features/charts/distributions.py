@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from bench_features.charts.chart_sums import Distribution
-from bench_features.charts.labels import draw_key
 from bench_features.charts.layout import (
     GREY,
     MOST_LINES,
@@ -17,6 +16,7 @@ from bench_features.charts.layout import (
     Style,
     caption_end,
     count_text,
+    draw_key,
     draw_x_axis,
 )
 from bench_features.charts.picture import Frame, Picture, Point, text_width

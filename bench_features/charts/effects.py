@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bench_common.safe_text import one_line
-from bench_features.charts.labels import draw_row_words
-from bench_features.charts.layout import ChartSource, NoChartError, count_text, draw_x_axis, left_out
+from bench_features.charts.layout import ChartSource, NoChartError, count_text, draw_row_words, draw_x_axis, left_out
 from bench_features.charts.picture import Frame, Picture, text_width
 from bench_features.charts.scales import Scale
 from bench_master.analysis.verdict_types import ComparisonReport

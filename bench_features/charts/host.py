@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_features.charts.chart_sums import CPU_STATES, TIME_BINS, ChartData, HostReadings, Values
-from bench_features.charts.labels import draw_key
 from bench_features.charts.layout import (
     ChartSource,
     NoChartError,
     Styles,
+    draw_key,
     draw_x_axis,
     draw_y_axis,
     frame_panel,

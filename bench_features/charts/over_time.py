@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_features.charts.chart_sums import TIME_BINS, ChartData
-from bench_features.charts.labels import draw_key
 from bench_features.charts.layout import (
     MOST_PANELS,
     ChartSource,
@@ -17,6 +16,7 @@ from bench_features.charts.layout import (
     caption_end,
     count_text,
     draw_axes,
+    draw_key,
     frame_panel,
 )
 from bench_features.charts.picture import Picture

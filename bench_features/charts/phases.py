@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from bench_features.charts.distributions import JOB_NAMES
-from bench_features.charts.labels import draw_key
 from bench_features.charts.layout import (
     MOST_PANELS,
     ChartSource,
     NoChartError,
     Panel,
     count_text,
+    draw_key,
     draw_x_axis,
     frame_panel,
     left_out,

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from bench_features.charts.labels import EndLabel, Mark, draw_end_labels, draw_marks, room_for_labels
 from bench_features.charts.layout import (
     GREY,
     MOST_PANELS,
     ChartSource,
+    EndLabel,
+    Mark,
     NoChartError,
     Panel,
     caption_end,
     count_text,
     draw_axes,
+    draw_end_labels,
+    draw_marks,
     frame_panel,
+    room_for_labels,
 )
 from bench_features.charts.picture import Picture
 from bench_features.charts.scales import Scale, logarithmic

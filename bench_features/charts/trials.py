@@ -9,18 +9,20 @@ from msgspec.structs import replace
 
 from bench_common.cli import check_choice
 from bench_features.charts.chart_sums import TrialMark
-from bench_features.charts.labels import EndLabel, draw_end_labels, room_for_labels
 from bench_features.charts.layout import (
     GREY,
     MOST_PANELS,
     ChartSource,
+    EndLabel,
     NoChartError,
     Panel,
     axis_title,
     caption_end,
     count_text,
     draw_axes,
+    draw_end_labels,
     frame_panel,
+    room_for_labels,
 )
 from bench_features.charts.picture import Picture, text_width
 from bench_features.charts.scales import COUNT, Scale, log_if_wide

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench_features.charts.labels import KeyEntry, draw_entries
-from bench_features.charts.layout import MOST_PANELS, ChartSource, NoChartError, draw_x_axis, frame_panel, left_out
+from bench_features.charts.layout import (
+    MOST_PANELS,
+    ChartSource,
+    KeyEntry,
+    NoChartError,
+    draw_entries,
+    draw_x_axis,
+    frame_panel,
+    left_out,
+)
 from bench_features.charts.picture import Picture
 from bench_features.charts.scales import linear
 from bench_master.formatting import format_value
