@@ -19,11 +19,9 @@ from msgspec import Struct
 
 from bench_common.histogram import Histogram, nearest_rank
 from bench_common.records import MetricRecord, Outcome
-from bench_common.stats.block_types import StoredTreatment
 from bench_common.stats.reader import Block, has_times
 from bench_common.stats.rows import Columns, SampleColumns
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.measured import MeasuredRun
 from bench_master.run_data.percentiles import group_positions
 from bench_master.scenario.model import is_again
@@ -52,15 +50,23 @@ class ChartSums:
 
     def __init__(self, run: MeasuredRun) -> None:
         self._ledger, self._began_ns = run.sums, run.stats.began_ns
-        self._bin_ns = (run.sums.duration_s or 0.0) * 1e9 / TIME_BINS
-        self._places = document_places(run.sums.treatments)
+        self._plan = run.header.get("trials", ())
+        self.timed = has_times(run.header)
+        """Whether it is known when trials ran; imported results may not say so."""
+        self.duration_s = run.sums.duration_s or 0.0
+        """How long the run was; the bins of time are even parts of it."""
+        self.bin_s = self.duration_s / TIME_BINS
+        self._bin_ns = self.duration_s * 1e9 / TIME_BINS
+        listed = [i for i, each in enumerate(run.sums.treatments) if not is_again(each.get("labels", {}))]
+        self._places = {index: place for place, index in enumerate(listed)}
+        """The place in the document of each treatment of the header that is in it."""
         self._metrics: dict[tuple[int, str], dict[int, tuple[float, int]]] = {}
-        self.trials: dict[int, TrialJobs] = {}
-        """By the trial's index, warm-up included."""
-        self.hosts: dict[int, HostReadings] = {}
-        """By the worker's roster number."""
-        self.jobs: dict[Outcome, dict[int, Counts]] = {Outcome.DONE: {}, Outcome.FAILED: {}}
-        """Measured jobs by the bin of time in which they ended, for each treatment that has some."""
+        self._trials: dict[int, TrialJobs] = {}
+        self._hosts: dict[int, HostReadings] = {}
+        self.done: dict[int, Counts] = {}
+        """Measured jobs that were done by the bin of time in which they ended, for each treatment that has some."""
+        self.failed: dict[int, Counts] = {}
+        """Those that failed."""
 
     def add(self, block: Block) -> None:
         """Add a block of one of the kinds."""
@@ -74,23 +80,76 @@ class ChartSums:
             case "samples":
                 self._add_samples(block.body)
 
-    def trial_means(self) -> dict[tuple[int, str], dict[int, float]]:
-        """Return the mean of each metric in each trial, in the order of the plan."""
+    def values(self) -> dict[tuple[int, str], dict[int, float]]:
+        """Return the mean of each metric of a treatment in each trial, warm-up included, in the order of the plan."""
         return {
             name: {trial: total / count for trial, (total, count) in sorted(own.items())}
             for name, own in self._metrics.items()
         }
 
+    def trials(self, metrics: Mapping[int, str]) -> list[TrialMark]:
+        """Return the trials whose begin is known, the first first; without times all trials.
+
+        `metrics` are those that treatments are measured by; others are measured by the time of jobs.
+        """
+        found, values = [], self.values()
+        for trial, entry in self._trials.items():
+            begin_ns = entry.begin_ns if self.timed else self._began_ns + (trial + 1) * 10**9
+            if begin_ns is None or not 0 <= trial < len(self._plan) or self._plan[trial][0] not in self._places:
+                continue
+            entry.close()
+            place = self._places[self._plan[trial][0]]
+            metric, end_ns = metrics.get(place), entry.end_ns
+            median_s = entry.median_s if self.timed else None
+            mark = TrialMark(
+                trial=trial,
+                treatment=place,
+                warmup=bool(self._plan[trial][2]),
+                begin_s=(begin_ns - self._began_ns) / 1e9,
+                end_s=None if end_ns is None or not self.timed else (end_ns - self._began_ns) / 1e9,
+                value=median_s if metric is None else values.get((place, metric), {}).get(trial),
+                jobs=() if metric is not None or not self.timed else entry.jobs,
+                done=entry.done,
+                failed=entry.failed,
+            )
+            found.append(mark)
+        return sorted(found, key=lambda mark: mark.begin_s)
+
+    def hosts(self) -> list[HostReadings]:
+        """Return the readings of each host that has some."""
+        found = []
+        for worker, readings in sorted(self._hosts.items()):
+            if worker in self._ledger.hosts and readings.readings:
+                readings.host = str(self._ledger.hosts[worker].get("host"))
+                found.append(readings)
+        return found
+
+    def distributions(self) -> list[Distribution]:
+        """Return the durations of each operation; none where times are not known."""
+        found = []
+        for (treatment, operation), series in self._ledger.series.items() if self.timed else ():
+            histogram = series.histogram
+            if treatment not in self._places or not histogram.n:
+                continue
+            points: dict[int, float] = {}
+            for share in quantile_shares(histogram.n):
+                # A share of a point is no percentile that somebody wrote: what is left of its rounding moves no rank.
+                points[min(histogram.n, max(1, math.ceil(share * histogram.n - _ROUNDING)))] = share
+            seconds = [at_rank(histogram, rank) / 1e9 for rank in points]
+            place, shares = self._places[treatment], list(points.values())
+            found.append(Distribution(place, operation, histogram.n, shares, seconds))
+        return sorted(found, key=lambda each: each.treatment)
+
     def _add_jobs(self, rows: Columns) -> None:
         trials, outcomes, durations = rows["trial"], rows["outcome"], rows["duration_ns"]
         for trial, where in group_positions(trials):
-            entry = self.trials.setdefault(trial, TrialJobs())
+            entry = self._trials.setdefault(trial, TrialJobs())
             done = outcomes[where] == Outcome.DONE
             entry.done += int(done.sum())
             entry.failed += int((outcomes[where] == Outcome.FAILED).sum())
             if done.any():
                 entry.histogram.record(durations[where][done])
-        for outcome, found in self.jobs.items() if self._bin_ns else ():
+        for outcome, found in ((Outcome.DONE, self.done), (Outcome.FAILED, self.failed)) if self._bin_ns else ():
             if not (outcomes == outcome).any():
                 continue
             for (treatment, _), group in self._ledger.measured_jobs(rows, outcome):
@@ -104,7 +163,7 @@ class ChartSums:
         trial, at_ns = event.get("trial"), event.get("at_ns")
         if not isinstance(trial, int) or not isinstance(at_ns, int):
             return
-        entry = self.trials.setdefault(trial, TrialJobs())
+        entry = self._trials.setdefault(trial, TrialJobs())
         if event.get("kind") == "trial-begin":
             entry.begin_ns = at_ns
         elif event.get("kind") == "trial-end":
@@ -122,14 +181,8 @@ class ChartSums:
     def _add_samples(self, samples: SampleColumns) -> None:
         if samples.source != "host" or self._bin_ns <= 0:
             return
-        if samples.worker in self.hosts or len(self.hosts) < MOST_HOSTS:
-            self.hosts.setdefault(samples.worker, HostReadings(self._began_ns, self._bin_ns)).add(samples)
-
-
-def document_places(treatments: Sequence[StoredTreatment]) -> dict[int, int]:
-    """Return the place in the document of each treatment of the header that is in it."""
-    listed = [index for index, each in enumerate(treatments) if not is_again(each.get("labels", {}))]
-    return {index: place for place, index in enumerate(listed)}
+        if samples.worker in self._hosts or len(self._hosts) < MOST_HOSTS:
+            self._hosts.setdefault(samples.worker, HostReadings(self._began_ns, self._bin_ns)).add(samples)
 
 
 def at_rank(histogram: Histogram, rank: int) -> float:
@@ -263,7 +316,7 @@ class TrialMark(Struct, frozen=True):
     """Place among the document's treatments."""
     warmup: bool
     begin_s: float
-    """Since the run began; its number, from 1, where times are unknown (`ChartData.timed`)."""
+    """Since the run began; its number, from 1, where times are unknown (`ChartSums.timed`)."""
     end_s: float | None
     """None if it did not end."""
     value: float | None
@@ -277,53 +330,6 @@ class TrialMark(Struct, frozen=True):
     def jobs_per_s(self) -> float | None:
         """Jobs done per second; None if it did not end."""
         return None if self.end_s is None or self.end_s <= self.begin_s else self.done / (self.end_s - self.begin_s)
-
-
-class ChartData(Struct, frozen=True):
-    """All of it."""
-
-    duration_s: float
-    """How long the run was; the bins of time are even parts of it."""
-    distributions: Sequence[Distribution]
-    trials: Sequence[TrialMark]
-    """In the order in which they began."""
-    metrics: Mapping[int, str]
-    """The metric that a treatment's trials are measured by; others are measured by the time of jobs."""
-    values: Mapping[tuple[int, str], Mapping[int, float]]
-    """By treatment and metric: the mean of each trial, warm-up included."""
-    hosts: Sequence[HostReadings]
-    done: Mapping[int, Counts]
-    """Jobs done by bin of time, for each treatment."""
-    failed: Mapping[int, Counts]
-    """Jobs failed by bin of time, for each treatment that has some."""
-    timed: bool
-    """Whether it is known when trials ran; imported results may not say so."""
-
-    @property
-    def bin_s(self) -> float:
-        """How long a bin of time is."""
-        return self.duration_s / TIME_BINS
-
-
-def chart_data(run: MeasuredRun, document: ReportDocument) -> ChartData:
-    """Return what the charts of a run's report document need."""
-    ledger, sums, timed = run.sums, run.part(ChartSums), has_times(run.header)
-    metrics, means, hosts = trial_metrics(document), sums.trial_means(), []
-    for worker, readings in sorted(sums.hosts.items()):
-        if worker in ledger.hosts and readings.readings:
-            readings.host = str(ledger.hosts[worker].get("host"))
-            hosts.append(readings)
-    return ChartData(
-        duration_s=ledger.duration_s or 0.0,
-        distributions=_distributions(ledger) if timed else (),
-        trials=_trial_marks(run, metrics, means, timed=timed),
-        metrics=metrics,
-        values=means,
-        hosts=hosts,
-        done=sums.jobs[Outcome.DONE],
-        failed=sums.jobs[Outcome.FAILED],
-        timed=timed,
-    )
 
 
 def trial_metrics(document: ReportDocument) -> dict[int, str]:
@@ -350,54 +356,3 @@ def quantile_shares(n: int) -> list[float]:
     even = np.linspace(0.0, 1 - _TAIL_FROM, _EVEN).tolist()
     tail = (1 - np.geomspace(_TAIL_FROM, _TAIL_TO, MOST_QUANTILES - _EVEN + 1)[1:-1]).tolist()
     return [*even, *tail, 1.0]
-
-
-def _trial_marks(
-    run: MeasuredRun,
-    metrics: Mapping[int, str],
-    means: Mapping[tuple[int, str], Mapping[int, float]],
-    *,
-    timed: bool,
-) -> list[TrialMark]:
-    """Return the trials whose begin is known; without times (not `timed`) all trials."""
-    plan, began_ns = run.header.get("trials", ()), run.stats.began_ns
-    places = document_places(run.sums.treatments)
-    found = []
-    for trial, entry in run.part(ChartSums).trials.items():
-        begin_ns = entry.begin_ns if timed else began_ns + (trial + 1) * 10**9
-        if begin_ns is None or not 0 <= trial < len(plan) or plan[trial][0] not in places:
-            continue
-        entry.close()
-        place = places[plan[trial][0]]
-        by_metric = place in metrics
-        metric = means.get((place, metrics.get(place, "")), {}).get(trial)
-        found.append(
-            TrialMark(
-                trial=trial,
-                treatment=place,
-                warmup=bool(plan[trial][2]),
-                begin_s=(begin_ns - began_ns) / 1e9,
-                end_s=None if entry.end_ns is None or not timed else (entry.end_ns - began_ns) / 1e9,
-                value=metric if by_metric else entry.median_s if timed else None,
-                jobs=() if by_metric or not timed else entry.jobs,
-                done=entry.done,
-                failed=entry.failed,
-            )
-        )
-    return sorted(found, key=lambda mark: mark.begin_s)
-
-
-def _distributions(ledger: Aggregator) -> list[Distribution]:
-    places = document_places(ledger.treatments)
-    found = []
-    for (treatment, operation), series in ledger.series.items():
-        histogram = series.histogram
-        if treatment not in places or not histogram.n:
-            continue
-        points: dict[int, float] = {}
-        for share in quantile_shares(histogram.n):
-            # A share of a point is no percentile that somebody wrote: what is left of its rounding moves no rank.
-            points[min(histogram.n, max(1, math.ceil(share * histogram.n - _ROUNDING)))] = share
-        seconds = [at_rank(histogram, rank) / 1e9 for rank in points]
-        found.append(Distribution(places[treatment], operation, histogram.n, list(points.values()), seconds))
-    return sorted(found, key=lambda each: each.treatment)

@@ -7,11 +7,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bench_features.charts.chart_sums import CPU_STATES, TIME_BINS, ChartData, HostReadings, Values
+from bench_features.charts.chart_sums import CPU_STATES, TIME_BINS, HostReadings, Values
 from bench_features.charts.layout import (
     ChartSource,
     NoChartError,
-    Styles,
     draw_key,
     draw_x_axis,
     draw_y_axis,
@@ -38,16 +37,16 @@ _STRIPS: Final = (
 def draw_host(source: ChartSource, width: int, theme: Theme, *, cpu: bool = True, strips: bool = True) -> Picture:
     """Draw each host: its CPU, and below it its memory, disk and network in strips; or one of the two alone."""
     data = source.data
-    every = [host for host in data.hosts if any(state in host.columns for state in CPU_STATES)]
+    every = [host for host in data.hosts() if any(state in host.columns for state in CPU_STATES)]
     if not every:
         raise NoChartError("no host was sampled (--sampling-interval)")
     hosts = every[:MOST_HOSTS]
     picture = Picture("host" if cpu else "host-more", width, theme)
     picture.title = "The hosts during the run" if cpu else "Memory, disk and network of the hosts"
-    draw_key(picture, [source.styles[place] for place in dict.fromkeys(mark.treatment for mark in data.trials)])
+    draw_key(picture, [source.styles[place] for place in dict.fromkeys(mark.treatment for mark in source.trials)])
     said: list[str] = []
     for host in hosts:
-        said += _draw_host(picture, host, data, source.styles, cpu=cpu, strips=strips)
+        said += _draw_host(picture, host, source, cpu=cpu, strips=strips)
     if not said:
         raise NoChartError("the samples have neither memory, disk nor network")
     readings = ", ".join(f"{host.host} {host.readings:,}" for host in hosts)
@@ -65,18 +64,16 @@ def draw_host(source: ChartSource, width: int, theme: Theme, *, cpu: bool = True
     return picture
 
 
-def _draw_host(
-    picture: Picture, host: HostReadings, data: ChartData, styles: Styles, *, cpu: bool, strips: bool
-) -> list[str]:
-    said = []
+def _draw_host(picture: Picture, host: HostReadings, source: ChartSource, *, cpu: bool, strips: bool) -> list[str]:
+    data, said = source.data, []
     if not cpu:
         picture.text(8, picture.extend(18) + 14, host.host, bold=True, room=picture.width - 16)
     frame = frame_panel(picture, _CPU if cpu else 1.0, title=f"{host.host}: CPU" if cpu else "")
     times = Scale(0.0, data.duration_s, frame.left, frame.right, "s")
-    for mark in data.trials:
+    for mark in source.trials:
         if mark.end_s is not None:
             x = times(mark.begin_s)
-            style = styles[mark.treatment]
+            style = source.styles[mark.treatment]
             tip = f"trial {mark.trial}: {style.label}{' (warm-up)' if mark.warmup else ''}" if cpu else ""
             opacity = 0.35 if mark.warmup else 1
             picture.rect(x, frame.top - 6, times(mark.end_s) - x, 6, style.hue, opacity=opacity, tip=tip)

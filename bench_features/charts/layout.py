@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from bench_common.safe_text import one_line
 from bench_features.charts import ChartChoice
-from bench_features.charts.chart_sums import ChartData, chart_data
+from bench_features.charts.chart_sums import ChartSums, TrialMark, trial_metrics
 from bench_features.charts.picture import DASHES, LINE_HEIGHT, SHAPES, Frame, Picture, Point, text_width, wrap_text
 from bench_features.charts.scales import Scale
 from bench_master.analysis.report_types import ReportDocument
@@ -52,10 +52,25 @@ class ChartSource:
         self._run = run
 
     @cached_property
-    def data(self) -> ChartData:
-        """Quantiles, trials, readings of hosts."""
+    def data(self) -> ChartSums:
+        """What is drawn and is not in the document."""
         assert self._run is not None, "the forest alone is drawn without a run"
-        return chart_data(self._run, self.document)
+        return self._run.part(ChartSums)
+
+    @cached_property
+    def metrics(self) -> dict[int, str]:
+        """The metric that a treatment's trials are measured by; others are measured by the time of jobs."""
+        return trial_metrics(self.document)
+
+    @cached_property
+    def trials(self) -> list[TrialMark]:
+        """Each trial, in the order in which they began."""
+        return self.data.trials(self.metrics)
+
+    @cached_property
+    def values(self) -> dict[tuple[int, str], dict[int, float]]:
+        """By treatment and metric: the mean of each trial, warm-up included."""
+        return self.data.values()
 
     @cached_property
     def styles(self) -> Styles:

@@ -92,12 +92,12 @@ def draw_metrics(source: ChartSource, width: int, theme: Theme) -> Picture:
 def _measures(source: ChartSource) -> list[Measure]:
     """Return the metric that was asked for, or else the primary ones, or else all."""
     found: dict[str, dict[int, Spot]] = {}
-    primary: set[str] = set(source.data.metrics.values())
-    warmup = {mark.trial for mark in source.data.trials if mark.warmup}
+    primary: set[str] = set(source.metrics.values())
+    warmup = {mark.trial for mark in source.trials if mark.warmup}
     reports = source.document.treatments
     for place, report in enumerate(reports):
         for name, metric in report.metrics.items():
-            own = source.data.values.get((place, name), {})
+            own = source.values.get((place, name), {})
             values = [value for trial, value in own.items() if trial not in warmup]
             if values:
                 spot = Spot(median(values), min(values), max(values), values, len(values))

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bench_features.charts.chart_sums import TIME_BINS, ChartData
+from bench_features.charts.chart_sums import TIME_BINS, ChartSums
 from bench_features.charts.layout import (
     MOST_PANELS,
     ChartSource,
@@ -40,7 +40,7 @@ def draw_rate(source: ChartSource, width: int, theme: Theme) -> Picture:
     """Draw the jobs done per second over the time of the run, each treatment while its trials ran."""
     data = source.data
     picture = Picture("rate", width, theme)
-    steps = _steps(data)
+    steps = _steps(source)
     if not steps:
         raise NoChartError(
             f"a rate over time needs trials of {LEAST_IN_TRIAL} steps of {LEAST_JOBS} jobs each; the chart trials "
@@ -51,7 +51,7 @@ def draw_rate(source: ChartSource, width: int, theme: Theme) -> Picture:
     panels = every[:MOST_PANELS]
     picture.title = "Jobs done per second over the run"
     draw_key(picture, [style for panel in panels for style in panel.styles.values()], lines=True)
-    rates = {place: _rates(data, place, steps) for place in data.done}
+    rates = {place: _rates(source, place, steps) for place in data.done}
     highest = [float(np.nanmax(values)) for values in rates.values() if np.isfinite(values).any()]
     said = [_draw_panel(picture, data, panel, rates, max(highest, default=1.0)) for panel in panels]
     measured = [int(data.done[place].sum()) for panel in panels for place in panel.treatments]
@@ -68,12 +68,13 @@ def draw_rate(source: ChartSource, width: int, theme: Theme) -> Picture:
     return picture
 
 
-def _steps(data: ChartData) -> int:
+def _steps(source: ChartSource) -> int:
     """Return into how many steps the run is parted, the most with enough of them in a trial and of jobs in each."""
+    data = source.data
     longest = max(
-        ((mark.end_s or data.duration_s) - mark.begin_s for mark in data.trials if not mark.warmup), default=0.0
+        ((mark.end_s or data.duration_s) - mark.begin_s for mark in source.trials if not mark.warmup), default=0.0
     )
-    spans = {place: float(_cover(data, place, 1).sum()) for place in data.done}
+    spans = {place: float(_cover(source, place, 1).sum()) for place in data.done}
     for steps in _STEPS if data.duration_s else ():
         step_s = data.duration_s / steps
         jobs = [int(grid.sum()) * step_s / max(spans[place], step_s) for place, grid in data.done.items()]
@@ -82,28 +83,30 @@ def _steps(data: ChartData) -> int:
     return 0
 
 
-def _cover(data: ChartData, place: int, steps: int) -> npt.NDArray[np.float64]:
+def _cover(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float64]:
     """Return how many seconds of each step measured trials of a treatment ran."""
-    edges = np.linspace(0.0, data.duration_s, steps + 1)
+    duration_s = source.data.duration_s
+    edges = np.linspace(0.0, duration_s, steps + 1)
     seconds = np.zeros(steps)
-    for mark in data.trials:
+    for mark in source.trials:
         if mark.treatment == place and not mark.warmup:
-            end = data.duration_s if mark.end_s is None else mark.end_s
+            end = duration_s if mark.end_s is None else mark.end_s
             seconds += np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], mark.begin_s), 0.0, None)
     return seconds
 
 
-def _rates(data: ChartData, place: int, steps: int) -> npt.NDArray[np.float64]:
+def _rates(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float64]:
     """Return the jobs per second of each step; NaN where no trial of the treatment ran."""
+    data = source.data
     counts = data.done[place].reshape(steps, -1).sum(axis=1)
-    cover = _cover(data, place, steps)
+    cover = _cover(source, place, steps)
     ran = cover > _LEAST_COVER * data.duration_s / steps
     return np.where(ran, counts / np.where(ran, cover, 1.0), np.nan)
 
 
 def _draw_panel(
     picture: Picture,
-    data: ChartData,
+    data: ChartSums,
     panel: Panel,
     rates: dict[int, npt.NDArray[np.float64]],
     highest: float,

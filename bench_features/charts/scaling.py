@@ -115,7 +115,7 @@ def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Picture:
 
 
 def _rates(source: ChartSource, place: int) -> list[float]:
-    marks = [mark for mark in source.data.trials if mark.treatment == place and not mark.warmup]
+    marks = [mark for mark in source.trials if mark.treatment == place and not mark.warmup]
     rates = [mark.jobs_per_s for mark in marks if mark.jobs_per_s]
     pooled = source.document.treatments[place].jobs_per_s
     return rates or ([pooled] if pooled else [])

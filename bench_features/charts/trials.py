@@ -80,14 +80,14 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Picture:
 
 def _measured_by(source: ChartSource) -> Sequence[TrialMark]:
     """Return the trials with the values of the metric that was asked for, without those that cannot have it."""
-    data, metric = source.data, source.metric
+    metric, values = source.metric, source.values
     if metric is None:
-        return data.trials
-    check_choice(metric, dict.fromkeys(name for _, name in data.values), what="metric")
+        return source.trials
+    check_choice(metric, dict.fromkeys(name for _, name in values), what="metric")
     return [
-        replace(mark, value=data.values[mark.treatment, metric].get(mark.trial), jobs=())
-        for mark in data.trials
-        if (mark.treatment, metric) in data.values
+        replace(mark, value=values[mark.treatment, metric].get(mark.trial), jobs=())
+        for mark in source.trials
+        if (mark.treatment, metric) in values
     ]
 
 
@@ -100,7 +100,7 @@ def _draw_trials(
 ) -> str:
     """Draw a panel, and return what captions say of its axis."""
     data, document = source.data, source.document
-    metric = source.metric or data.metrics.get(panel.treatments[0])
+    metric = source.metric or source.metrics.get(panel.treatments[0])
     found = None if metric is None else document.treatments[panel.treatments[0]].metrics.get(metric)
     unit, direction = ("s", "lower") if found is None else (found.unit, found.direction or "")
     what = axis_title(metric or "job time", unit)
