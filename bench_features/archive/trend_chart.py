@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from bench_features.archive.trend_types import TrendChange, TrendReport, TrendRun
-from bench_features.charts.layout import KeyEntry, draw_axes, draw_entries, frame_panel
-from bench_features.charts.picture import Frame, Picture
+from bench_features.charts.layout import Chart, KeyEntry
+from bench_features.charts.picture import Frame
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_change, format_change_interval, format_value, plural
 from bench_master.reports.palette import Theme, engine_hue
@@ -44,9 +44,9 @@ class DateScale(Scale):
         return [(time, datetime.fromtimestamp(time, UTC).strftime(form)) for time in times]
 
 
-def draw_trend(trend: TrendReport, width: int, theme: Theme = "page") -> Picture:
+def draw_trend(trend: TrendReport, width: int, theme: Theme = "page") -> Chart:
     """Draw a series that has a run."""
-    picture = Picture("trend", width, theme)
+    picture = Chart("trend", width, theme)
     picture.title = f"{trend.treatment}: {trend.measure} over runs"
     hue = engine_hue(str(trend.labels.get("engine", "")))
     few = len(trend.runs) <= MOST_BARS
@@ -55,13 +55,13 @@ def draw_trend(trend: TrendReport, width: int, theme: Theme = "page") -> Picture
     _draw_key(picture, trend, hue, bars=bool(ends))
     if trend.breaks:
         picture.extend(10)  # for what changed
-    frame = frame_panel(picture, 190.0 if picture.is_narrow else 230.0)
+    frame = picture.panel(190.0 if picture.is_narrow else 230.0)
     scale = logarithmic([*values, *ends], frame.bottom, frame.top, trend.unit, room=1.03)
     low, high = min(run.created_s for run in trend.runs), max(run.created_s for run in trend.runs)
     room = 0.02 * (high - low) or 1.0
     places = DateScale(low - room, high + room, frame.left, frame.right)
     xs = [places(run.created_s) for run in trend.runs]
-    draw_axes(picture, frame, places, scale, "when the run began (UTC)")
+    picture.axes(frame, places, scale, "when the run began (UTC)")
     _draw_levels(picture, trend, xs, scale, frame)
     if few:
         for x, run in zip(xs, trend.runs, strict=True):
@@ -75,7 +75,7 @@ def draw_trend(trend: TrendReport, width: int, theme: Theme = "page") -> Picture
     return picture
 
 
-def _draw_key(picture: Picture, trend: TrendReport, hue: str, *, bars: bool) -> None:
+def _draw_key(picture: Chart, trend: TrendReport, hue: str, *, bars: bool) -> None:
     """Write what the marks stand for."""
     draws: dict[str, Callable[[float, float], None]] = {
         "run, with the interval of its median" if bars else "run": lambda x, y: picture.mark(
@@ -88,14 +88,14 @@ def _draw_key(picture: Picture, trend: TrendReport, hue: str, *, bars: bool) -> 
         draws["change"] = lambda x, y: picture.mark(x + 10, y - 4, 2, "ink", size=4.5)
     if trend.breaks:
         draws["the machine changed"] = lambda x, y: _draw_break(picture, x + 10, y - 11, y + 3)
-    draw_entries(picture, [KeyEntry(words, "muted", 27.0, draw) for words, draw in draws.items()])
+    picture.entries([KeyEntry(words, "muted", 27.0, draw) for words, draw in draws.items()])
 
 
-def _draw_break(picture: Picture, x: float, top: float, bottom: float, tip: str = "") -> None:
+def _draw_break(picture: Chart, x: float, top: float, bottom: float, tip: str = "") -> None:
     picture.line([(x, top), (x, bottom)], "muted", width=1.5, dash="4 3", tip=tip)
 
 
-def _draw_levels(picture: Picture, trend: TrendReport, xs: Sequence[float], scale: Scale, frame: Frame) -> None:
+def _draw_levels(picture: Chart, trend: TrendReport, xs: Sequence[float], scale: Scale, frame: Frame) -> None:
     """Draw the level of each stretch between changes and breaks: the median of its runs; and a change's interval."""
     begins = {change.first: change for change in trend.changes}
     bounds = sorted({0, *begins, *(one.first for one in trend.breaks), len(trend.runs)})
@@ -120,7 +120,7 @@ def _draw_levels(picture: Picture, trend: TrendReport, xs: Sequence[float], scal
         before = level
 
 
-def _draw_run(picture: Picture, x: float, run: TrendRun, scale: Scale, hue: str, unit: str) -> None:
+def _draw_run(picture: Chart, x: float, run: TrendRun, scale: Scale, hue: str, unit: str) -> None:
     tip = f"run {run.run}, {run.created}, {run.version}: {format_value(run.value, unit)}"
     if run.low is not None and run.high is not None:
         picture.line([(x, scale(run.low)), (x, scale(run.high))], hue, width=1)
@@ -128,7 +128,7 @@ def _draw_run(picture: Picture, x: float, run: TrendRun, scale: Scale, hue: str,
     picture.mark(x, scale(run.value), 0, hue, size=2.8, tip=f"{tip}, {plural(run.trials, 'trial')}")
 
 
-def _draw_breaks(picture: Picture, trend: TrendReport, xs: Sequence[float], frame: Frame) -> None:
+def _draw_breaks(picture: Chart, trend: TrendReport, xs: Sequence[float], frame: Frame) -> None:
     for one in reversed(trend.breaks):
         x = (xs[one.first - 1] + xs[one.first]) / 2
         tip = f"the machine changed: {one.text}"
@@ -147,9 +147,7 @@ def _draw_breaks(picture: Picture, trend: TrendReport, xs: Sequence[float], fram
         )
 
 
-def _draw_change(
-    picture: Picture, trend: TrendReport, change: TrendChange, xs: Sequence[float], scale: Scale
-) -> None:
+def _draw_change(picture: Chart, trend: TrendReport, change: TrendChange, xs: Sequence[float], scale: Scale) -> None:
     run = trend.runs[change.first]
     x, y = xs[change.first], scale(run.value)
     hollow = change.kind == "unconfirmed" or change.acknowledged

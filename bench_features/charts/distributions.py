@@ -10,16 +10,15 @@ from bench_features.charts.layout import (
     GREY,
     MOST_LINES,
     MOST_PANELS,
+    Chart,
     ChartSource,
     NoChartError,
     Panel,
     Style,
     caption_end,
     count_text,
-    draw_key,
-    draw_x_axis,
 )
-from bench_features.charts.picture import Frame, Picture, Point, text_width
+from bench_features.charts.picture import Frame, Point, text_width
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
@@ -64,15 +63,15 @@ def _panels(source: ChartSource, least: int) -> list[_Lines]:
     return found
 
 
-def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw the share of operations that took no longer, for each operation, on one axis of time."""
     every = _panels(source, LEAST_ECDF)
     if not every:
         raise NoChartError(f"no operation has {LEAST_ECDF} measured values")
     panels = every[:MOST_PANELS]
-    picture = Picture("ecdf", width, theme)
+    picture = Chart("ecdf", width, theme)
     picture.title = "Durations of each operation: whole distributions"
-    draw_key(picture, [each.style(line) for each in panels for line in each.lines], lines=True)
+    picture.key([each.style(line) for each in panels for line in each.lines], lines=True)
     # Few medians fit beside their marks; more need a column of their own.
     listed = max(len(each.lines) for each in panels) > _BESIDE
     sizes = Counter(each.group for each in panels).values()
@@ -114,14 +113,14 @@ def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Picture:
     return picture
 
 
-def _draw_ecdf(picture: Picture, panel: _Lines, frame: Frame, scale: Scale, *, listed: bool) -> None:
+def _draw_ecdf(picture: Chart, panel: _Lines, frame: Frame, scale: Scale, *, listed: bool) -> None:
     shares = Scale(0.0, 1.0, frame.bottom, frame.top)
     picture.text(frame.left, frame.top - 8, panel.title, bold=True, room=frame.right - frame.left)
     for share in (0.0, 0.5, 0.95):
         picture.line([(frame.left, shares(share)), (frame.right, shares(share))], "grid")
         picture.text(frame.left - 6, shares(share) + 4, f"{share * 100:.0f} %", anchor="end", ink="muted", size=11)
     times = Scale(scale.low, scale.high, frame.left, frame.right, "s", log=True)
-    draw_x_axis(picture, frame, times, "")
+    picture.x_axis(frame, times, "")
     for line in panel.lines:
         style = panel.style(line)
         median = _median(line)
@@ -152,7 +151,7 @@ def _steps(line: Distribution, times: Scale, shares: Scale) -> list[Point]:
     return [(times(line.seconds[0]), shares(0.0)), *((times(value), shares(share)) for share, value in pairs)]
 
 
-def _write_median(picture: Picture, frame: Frame, x: float, y: float, line: Distribution, hue: str) -> None:
+def _write_median(picture: Chart, frame: Frame, x: float, y: float, line: Distribution, hue: str) -> None:
     """Write a median beside its line, on the first side where it covers nothing; else not at all."""
     text = format_value(_median(line), "s")
     size = text_width(text, 11)

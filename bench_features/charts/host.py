@@ -8,16 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_features.charts.chart_sums import CPU_STATES, TIME_BINS, HostReadings, Values
-from bench_features.charts.layout import (
-    ChartSource,
-    NoChartError,
-    draw_key,
-    draw_x_axis,
-    draw_y_axis,
-    frame_panel,
-    left_out,
-)
-from bench_features.charts.picture import Frame, Picture, Point, text_width
+from bench_features.charts.layout import Chart, ChartSource, NoChartError, left_out
+from bench_features.charts.picture import Frame, Point, text_width
 from bench_features.charts.scales import Scale, linear
 from bench_master.formatting import format_value
 from bench_master.reports.palette import Theme
@@ -34,16 +26,16 @@ _STRIPS: Final = (
 )
 
 
-def draw_host(source: ChartSource, width: int, theme: Theme, *, cpu: bool = True, strips: bool = True) -> Picture:
+def draw_host(source: ChartSource, width: int, theme: Theme, *, cpu: bool = True, strips: bool = True) -> Chart:
     """Draw each host: its CPU, and below it its memory, disk and network in strips; or one of the two alone."""
     data = source.data
     every = [host for host in data.hosts() if any(state in host.columns for state in CPU_STATES)]
     if not every:
         raise NoChartError("no host was sampled (--sampling-interval)")
     hosts = every[:MOST_HOSTS]
-    picture = Picture("host" if cpu else "host-more", width, theme)
+    picture = Chart("host" if cpu else "host-more", width, theme)
     picture.title = "The hosts during the run" if cpu else "Memory, disk and network of the hosts"
-    draw_key(picture, [source.styles[place] for place in dict.fromkeys(mark.treatment for mark in source.trials)])
+    picture.key([source.styles[place] for place in dict.fromkeys(mark.treatment for mark in source.trials)])
     said: list[str] = []
     for host in hosts:
         said += _draw_host(picture, host, source, cpu=cpu, strips=strips)
@@ -64,11 +56,11 @@ def draw_host(source: ChartSource, width: int, theme: Theme, *, cpu: bool = True
     return picture
 
 
-def _draw_host(picture: Picture, host: HostReadings, source: ChartSource, *, cpu: bool, strips: bool) -> list[str]:
+def _draw_host(picture: Chart, host: HostReadings, source: ChartSource, *, cpu: bool, strips: bool) -> list[str]:
     data, said = source.data, []
     if not cpu:
         picture.text(8, picture.extend(18) + 14, host.host, bold=True, room=picture.width - 16)
-    frame = frame_panel(picture, _CPU if cpu else 1.0, title=f"{host.host}: CPU" if cpu else "")
+    frame = picture.panel(_CPU if cpu else 1.0, title=f"{host.host}: CPU" if cpu else "")
     times = Scale(0.0, data.duration_s, frame.left, frame.right, "s")
     for mark in source.trials:
         if mark.end_s is not None:
@@ -83,23 +75,23 @@ def _draw_host(picture: Picture, host: HostReadings, source: ChartSource, *, cpu
         values = host.columns.get(name)
         if values is None or not np.isfinite(values).any():
             continue
-        frame = frame_panel(picture, _STRIP, title=title)
+        frame = picture.panel(_STRIP, title=title)
         lows, highs = host.extremes(name)
         strip = linear(highs[np.isfinite(highs)].tolist(), frame.bottom, frame.top, unit)
-        draw_y_axis(picture, frame, strip, most=2)
+        picture.y_axis(frame, strip, most=2)
         for run in _runs(np.isfinite(values)):
             upper, lower = (_stairs(times, strip, each, data.bin_s, run) for each in (highs, lows))
             picture.area([*upper, *reversed(lower)], "muted", opacity=0.35)
             picture.line(_stairs(times, strip, values, data.bin_s, run), "ink")
         said.append(strip.words(title.capitalize()))
     picture.extend(36)
-    draw_x_axis(picture, frame, times, "since the run began", grid=False)
+    picture.x_axis(frame, times, "since the run began", grid=False)
     return said
 
 
-def _draw_cpu(picture: Picture, host: HostReadings, bin_s: float, times: Scale, frame: Frame) -> str:
+def _draw_cpu(picture: Chart, host: HostReadings, bin_s: float, times: Scale, frame: Frame) -> str:
     scale = Scale(0.0, 100.0, frame.bottom, frame.top + 4, "%")
-    draw_y_axis(picture, frame, scale)
+    picture.y_axis(frame, scale)
     states = [pair for pair in zip(CPU_STATES, CPU_OPACITIES, strict=True) if pair[0] in host.columns]
     base = np.zeros(TIME_BINS)
     for state, opacity in states:

@@ -184,50 +184,6 @@ def caption_end(shown: Sequence[Panel], every: Sequence[Panel]) -> str:
     return (words if grey else "") + left_out(len(shown), len(every), "panels")
 
 
-def frame_panel(picture: Picture, height: float, *, left: float = 0.0, right: float = 0.0, title: str = "") -> Frame:
-    """Make room for a panel over the whole width; `height` is that of its data. Margins of 0 are the usual ones."""
-    usual = (58.0, 10.0) if picture.is_narrow else (74.0, 18.0)
-    top = picture.extend(height + (26 if title else 10)) + (24 if title else 8)
-    if title:
-        picture.text(8, top - 9, title, bold=True, room=picture.width - 16)
-    return Frame(left or usual[0], picture.width - (right or usual[1]), top, top + height)
-
-
-def draw_axes(picture: Picture, frame: Frame, across: Scale, up: Scale, title: str) -> None:
-    """Draw both axes of a frame, with a grid of the values; `title` is that of the axis below."""
-    draw_y_axis(picture, frame, up)
-    picture.extend(36)
-    draw_x_axis(picture, frame, across, title, grid=False)
-
-
-def draw_x_axis(picture: Picture, frame: Frame, scale: Scale, title: str, *, grid: bool = True) -> None:
-    """Draw ticks below a frame, and the title of the axis below them; makes no room."""
-    picture.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], "muted")
-    most = max(2, int((frame.right - frame.left) / 52))
-    last = -1e9
-    for value, label in scale.ticks(most):
-        x, half = scale(value), text_width(label, _SMALL) / 2
-        if grid:
-            picture.line([(x, frame.top), (x, frame.bottom)], "grid")
-        if x - half > last + 6:
-            picture.line([(x, frame.bottom), (x, frame.bottom + 4)], "muted")
-            picture.text(x, frame.bottom + 15, label, anchor="middle", ink="muted", size=_SMALL, unless_covered=True)
-            last = x + half
-    if title:
-        picture.text(frame.right, frame.bottom + 30, title, anchor="end", ink="muted", size=_SMALL, room=frame.right)
-
-
-def draw_y_axis(picture: Picture, frame: Frame, scale: Scale, *, most: int | None = None) -> None:
-    """Draw ticks and a grid at the left of a frame."""
-    last = 1e9
-    for value, label in scale.ticks(most or max(2, int((frame.bottom - frame.top) / 28))):
-        y = scale(value)
-        picture.line([(frame.left, y), (frame.right, y)], "grid")
-        if y < last - 15:
-            picture.text(frame.left - 6, y + 4, label, anchor="end", ink="muted", size=_SMALL, room=frame.left - 8)
-            last = y
-
-
 def axis_title(what: str, unit: str) -> str:
     """Return what an axis shows, with the unit unless its ticks have it."""
     ticks_have_it = not unit or unit in ("s", "%") or unit.partition("/")[0] in ("B", "bytes")
@@ -247,39 +203,12 @@ def count_text(n: Iterable[int]) -> str:
     return f"n = {values[0]:,}" if len(values) == 1 else f"n = {values[0]:,} to {values[-1]:,}"
 
 
-# -- names, keys and marks -------------------------------------------------------------------------------------------
-
-
 class EndLabel(NamedTuple):
     """A name that belongs to the end of a line."""
 
     y: float
     text: str
     hue: str
-
-
-def room_for_labels(picture: Picture, panels: Sequence[Panel], height: float, *, lines: bool = False) -> float:
-    """Return the width that names at the right of panels take; 0 if they do not fit: then the key is drawn."""
-    names = [panel.names for panel in panels]
-    if picture.is_narrow or max(map(len, names)) * _STEP > height + _STEP:
-        draw_key(picture, [style for panel in panels for style in panel.styles.values()], lines=lines)
-        return 0.0
-    return min(max(text_width(name, _SMALL) for own in names for name in own) + 16.0, _MOST_ROOM)
-
-
-def draw_end_labels(picture: Picture, frame: Frame, labels: Iterable[EndLabel]) -> None:
-    """Write names at the right of a frame, each as near to the end of its line as the others allow."""
-    ordered = sorted(labels)
-    places: list[float] = []
-    for label in ordered:
-        places.append(max(label.y, places[-1] + _STEP if places else frame.top))
-    lowest = frame.bottom
-    for place in reversed(range(len(places))):
-        places[place] = min(places[place], lowest)
-        lowest = places[place] - _STEP
-    for label, y in zip(ordered, places, strict=True):
-        room = picture.width - frame.right - 10
-        picture.text(frame.right + 8, y + 4, label.text, ink=label.hue, size=_SMALL, room=room)
 
 
 class KeyEntry(NamedTuple):
@@ -291,34 +220,6 @@ class KeyEntry(NamedTuple):
     """How wide the mark is."""
     draw: Callable[[float, float], None]
     """Draws the mark from this x on, with this y as the baseline of the words."""
-
-
-def draw_entries(picture: Picture, entries: Iterable[KeyEntry]) -> None:
-    """Write marks and what they stand for, in as many lines as it takes."""
-    x, top = 8.0, picture.extend(LINE_HEIGHT + 6)
-    for entry in entries:
-        room = picture.width - 16 - entry.mark
-        width = min(text_width(entry.words), room) + entry.mark + 20
-        if x > 8 and x + width > picture.width - 8:  # noqa: PLR2004  the left edge
-            x, top = 8.0, picture.extend(LINE_HEIGHT)
-        entry.draw(x, top + 14)
-        picture.text(x + entry.mark, top + 14, entry.words, ink=entry.ink, room=room)
-        x += width
-
-
-def draw_key(picture: Picture, styles: Iterable[Style], *, lines: bool = False) -> None:
-    """Write what each shape, dash and colour stands for; grey has no entry."""
-    mark = 30.0 if lines else 12.0
-
-    def entry(style: Style) -> KeyEntry:
-        def draw(x: float, y: float) -> None:
-            if lines:
-                picture.line([(x, y - 4), (x + 24, y - 4)], style.hue, width=2, dash=style.dash)
-            picture.mark(x + mark / 2 - 3, y - 4, style.shape, style.hue)
-
-        return KeyEntry(style.label, style.hue, mark, draw)
-
-    draw_entries(picture, [entry(style) for style in dict.fromkeys(styles) if style.hue != GREY])
 
 
 class Mark(NamedTuple):
@@ -335,29 +236,119 @@ class Mark(NamedTuple):
     """The single values."""
 
 
-def draw_marks(picture: Picture, style: Style, marks: Sequence[Mark]) -> None:
-    """Draw values with their spreads."""
-    for mark in marks:
-        if mark.bar is not None:
-            picture.line([(mark.x, end) for end in mark.bar], style.hue, width=1.5, dash=mark.dash)
-        picture.specks(mark.specks, style.hue, size=3.2, opacity=0.7)
-        picture.mark(mark.x, mark.y, style.shape, style.hue, tip=mark.tip)
+class Chart(Picture):
+    """A picture of panels with axes, keys, and marks with their names."""
 
+    def panel(self, height: float, *, left: float = 0.0, right: float = 0.0, title: str = "") -> Frame:
+        """Make room for a panel over the whole width; `height` is that of its data, a margin of 0 the usual one."""
+        usual = (58.0, 10.0) if self.is_narrow else (74.0, 18.0)
+        top = self.extend(height + (26 if title else 10)) + (24 if title else 8)
+        if title:
+            self.text(8, top - 9, title, bold=True, room=self.width - 16)
+        return Frame(left or usual[0], self.width - (right or usual[1]), top, top + height)
 
-def draw_row_words(picture: Picture, frame: Frame, y: float, label: str, numbers: str, *, size: float = 12.0) -> None:
-    """Write what a row is called at its left and its numbers at its right; on a narrow screen both above it.
+    def axes(self, frame: Frame, across: Scale, up: Scale, title: str) -> None:
+        """Draw both axes of a frame, with a grid of the values; `title` is that of the axis below."""
+        self.y_axis(frame, up)
+        self.extend(36)
+        self.x_axis(frame, across, title, grid=False)
 
-    A label has two lines if one is too short: labels may differ at their ends alone.
-    """
-    if picture.is_narrow:
-        # The lines behind it would cross it out.
-        picture.rect(0, y - size - 11, picture.width, size + 2, "ground")
-        picture.text(8, y - 12, f"{numbers} {label}", size=11.5)
-        return
-    room = frame.left - 14
-    shown = one_line(label)
-    lines = [shown] if text_width(shown) <= room else wrap_text(shown, room)
-    lines = [lines[0], " ".join(lines[1:])] if lines[1:] else lines
-    for line, below in zip(lines, (4,) if len(lines) == 1 else (-2, 13), strict=True):
-        picture.text(frame.left - 10, y + below, line, anchor="end", room=room)
-    picture.text(frame.right + 10, y + 4, numbers, size=size, room=picture.width - frame.right - 12)
+    def x_axis(self, frame: Frame, scale: Scale, title: str, *, grid: bool = True) -> None:
+        """Draw ticks below a frame, and the title of the axis below them; makes no room."""
+        self.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], "muted")
+        most = max(2, int((frame.right - frame.left) / 52))
+        last = -1e9
+        for value, label in scale.ticks(most):
+            x, half = scale(value), text_width(label, _SMALL) / 2
+            if grid:
+                self.line([(x, frame.top), (x, frame.bottom)], "grid")
+            if x - half > last + 6:
+                self.line([(x, frame.bottom), (x, frame.bottom + 4)], "muted")
+                self.text(x, frame.bottom + 15, label, anchor="middle", ink="muted", size=_SMALL, unless_covered=True)
+                last = x + half
+        if title:
+            self.text(frame.right, frame.bottom + 30, title, anchor="end", ink="muted", size=_SMALL, room=frame.right)
+
+    def y_axis(self, frame: Frame, scale: Scale, *, most: int | None = None) -> None:
+        """Draw ticks and a grid at the left of a frame."""
+        last = 1e9
+        for value, label in scale.ticks(most or max(2, int((frame.bottom - frame.top) / 28))):
+            y = scale(value)
+            self.line([(frame.left, y), (frame.right, y)], "grid")
+            if y < last - 15:
+                self.text(frame.left - 6, y + 4, label, anchor="end", ink="muted", size=_SMALL, room=frame.left - 8)
+                last = y
+
+    def room_for_labels(self, panels: Sequence[Panel], height: float, *, lines: bool = False) -> float:
+        """Return the width that names at the right of panels take; 0 if they do not fit: then the key is drawn."""
+        names = [panel.names for panel in panels]
+        if self.is_narrow or max(map(len, names)) * _STEP > height + _STEP:
+            self.key([style for panel in panels for style in panel.styles.values()], lines=lines)
+            return 0.0
+        return min(max(text_width(name, _SMALL) for own in names for name in own) + 16.0, _MOST_ROOM)
+
+    def end_labels(self, frame: Frame, labels: Iterable[EndLabel]) -> None:
+        """Write names at the right of a frame, each as near to the end of its line as the others allow."""
+        ordered = sorted(labels)
+        places: list[float] = []
+        for label in ordered:
+            places.append(max(label.y, places[-1] + _STEP if places else frame.top))
+        lowest = frame.bottom
+        for place in reversed(range(len(places))):
+            places[place] = min(places[place], lowest)
+            lowest = places[place] - _STEP
+        for label, y in zip(ordered, places, strict=True):
+            room = self.width - frame.right - 10
+            self.text(frame.right + 8, y + 4, label.text, ink=label.hue, size=_SMALL, room=room)
+
+    def entries(self, entries: Iterable[KeyEntry]) -> None:
+        """Write marks and what they stand for, in as many lines as it takes."""
+        x, top = 8.0, self.extend(LINE_HEIGHT + 6)
+        for entry in entries:
+            room = self.width - 16 - entry.mark
+            width = min(text_width(entry.words), room) + entry.mark + 20
+            if x > 8 and x + width > self.width - 8:  # noqa: PLR2004  the left edge
+                x, top = 8.0, self.extend(LINE_HEIGHT)
+            entry.draw(x, top + 14)
+            self.text(x + entry.mark, top + 14, entry.words, ink=entry.ink, room=room)
+            x += width
+
+    def key(self, styles: Iterable[Style], *, lines: bool = False) -> None:
+        """Write what each shape, dash and colour stands for; grey has no entry."""
+        mark = 30.0 if lines else 12.0
+
+        def entry(style: Style) -> KeyEntry:
+            def draw(x: float, y: float) -> None:
+                if lines:
+                    self.line([(x, y - 4), (x + 24, y - 4)], style.hue, width=2, dash=style.dash)
+                self.mark(x + mark / 2 - 3, y - 4, style.shape, style.hue)
+
+            return KeyEntry(style.label, style.hue, mark, draw)
+
+        self.entries([entry(style) for style in dict.fromkeys(styles) if style.hue != GREY])
+
+    def marks(self, style: Style, marks: Sequence[Mark]) -> None:
+        """Draw values with their spreads."""
+        for mark in marks:
+            if mark.bar is not None:
+                self.line([(mark.x, end) for end in mark.bar], style.hue, width=1.5, dash=mark.dash)
+            self.specks(mark.specks, style.hue, size=3.2, opacity=0.7)
+            self.mark(mark.x, mark.y, style.shape, style.hue, tip=mark.tip)
+
+    def row_words(self, frame: Frame, y: float, label: str, numbers: str, *, size: float = 12.0) -> None:
+        """Write what a row is called at its left and its numbers at its right; on a narrow screen both above it.
+
+        A label has two lines if one is too short: labels may differ at their ends alone.
+        """
+        if self.is_narrow:
+            # The lines behind it would cross it out.
+            self.rect(0, y - size - 11, self.width, size + 2, "ground")
+            self.text(8, y - 12, f"{numbers} {label}", size=11.5)
+            return
+        room = frame.left - 14
+        shown = one_line(label)
+        lines = [shown] if text_width(shown) <= room else wrap_text(shown, room)
+        lines = [lines[0], " ".join(lines[1:])] if lines[1:] else lines
+        for line, below in zip(lines, (4,) if len(lines) == 1 else (-2, 13), strict=True):
+            self.text(frame.left - 10, y + below, line, anchor="end", room=room)
+        self.text(frame.right + 10, y + 4, numbers, size=size, room=self.width - frame.right - 12)

@@ -15,20 +15,15 @@ from bench_common.cli import check_choice
 from bench_features.charts.factors import FactorPanel, factor_panels, find_factor
 from bench_features.charts.layout import (
     MOST_PANELS,
+    Chart,
     ChartSource,
     Mark,
     NoChartError,
     axis_title,
     count_text,
-    draw_axes,
-    draw_key,
-    draw_marks,
-    draw_row_words,
-    draw_x_axis,
-    frame_panel,
     left_out,
 )
-from bench_features.charts.picture import Picture, text_width
+from bench_features.charts.picture import text_width
 from bench_features.charts.scales import Scale, log_if_wide
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
@@ -69,12 +64,12 @@ class Measure:
         return f"{axis_title(self.name, self.unit)}{better}"
 
 
-def draw_metrics(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_metrics(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw the metrics of workloads, each trial of it, by the factor that the scenario varies."""
     measures = _measures(source)
     if not measures:
         raise NoChartError("no workload reported a metric")
-    picture = Picture("metrics", width, theme)
+    picture = Chart("metrics", width, theme)
     said = _draw_measures(picture, source, measures)
     names = [each.name for each in measures]
     picture.title = f"{', '.join(names[:2])}{' and others' if len(names) > 2 else ''}{picture.title}"  # noqa: PLR2004
@@ -115,7 +110,7 @@ def _measures(source: ChartSource) -> list[Measure]:
     ]
 
 
-def draw_overhead(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_overhead(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw the memory and CPU that the engines' own processes used."""
     reports = source.document.treatments
     used = {place: each.overhead for place, each in enumerate(reports) if each.overhead is not None}
@@ -131,7 +126,7 @@ def draw_overhead(source: ChartSource, width: int, theme: Theme) -> Picture:
     ]
     if not measures:
         raise NoChartError("the engines' own processes were not sampled (--overhead)")
-    picture = Picture("overhead", width, theme)
+    picture = Chart("overhead", width, theme)
     said = _draw_measures(picture, source, measures)
     picture.title = f"What the engines' own processes used{picture.title}"
     picture.caption = " ".join(
@@ -151,7 +146,7 @@ def _range(reading: SampleReport) -> Spot:
     return Spot(mean, low, mean if reading.max is None else reading.max, (), reading.n)
 
 
-def _draw_measures(picture: Picture, source: ChartSource, measures: Sequence[Measure]) -> list[str]:
+def _draw_measures(picture: Chart, source: ChartSource, measures: Sequence[Measure]) -> list[str]:
     """Draw the panels of all measures; return what the caption says of their axes. The title says by what."""
     factors = {measure.name: find_factor(source, measure.spots) for measure in measures}
     every = [
@@ -161,7 +156,7 @@ def _draw_measures(picture: Picture, source: ChartSource, measures: Sequence[Mea
     ]
     by = " and ".join(filter(None, dict.fromkeys(factors.values())))
     picture.title = f" by {by}" if by else ""
-    draw_key(picture, [source.styles[place] for measure in measures for place in measure.spots])
+    picture.key([source.styles[place] for measure in measures for place in measure.spots])
     shown = every[:MOST_PANELS]
     said: list[str] = []
     for measure in measures:
@@ -204,7 +199,7 @@ def _scale_of(panels: Sequence[Sequence[float]]) -> list[float] | None:
 
 
 def _draw_levels(
-    picture: Picture,
+    picture: Chart,
     source: ChartSource,
     measure: Measure,
     own_levels: Mapping[int, float],
@@ -213,14 +208,14 @@ def _draw_levels(
     title: str,
 ) -> str:
     """Draw a panel with an axis of numbers."""
-    frame = frame_panel(picture, 170.0, left=64.0 if picture.is_narrow else 78.0, right=18.0, title=title)
+    frame = picture.panel(170.0, left=64.0 if picture.is_narrow else 78.0, right=18.0, title=title)
     scale = log_if_wide(values, frame.bottom, frame.top, measure.unit, beyond=10.0)
     levels = sorted(set(own_levels.values()))
     wide = levels[-1] / levels[0] > _WIDE
     room = (levels[-1] / levels[0]) ** 0.06 if wide else (levels[-1] - levels[0]) * 0.06
     ends = (levels[0] / room, levels[-1] * room) if wide else (levels[0] - room, levels[-1] + room)
     across = Scale(*ends, frame.left, frame.right, log=wide, levels=levels)
-    draw_axes(picture, frame, across, scale, f"{factor}{' (log)' if wide else ''}")
+    picture.axes(frame, across, scale, f"{factor}{' (log)' if wide else ''}")
     styles = list(dict.fromkeys(source.styles[place] for place in own_levels))
     gaps = [across(right) - across(left) for left, right in pairwise(levels)]
     beside = min(_BESIDE, min(gaps) / (len(styles) + 0.5))
@@ -235,7 +230,7 @@ def _draw_levels(
                 tip = f"{style.label}, {factor} {level:g}: {_words(source, measure, spot, place)}"
                 marks.append(Mark(x, scale(spot.center), (scale(spot.low), scale(spot.high)), tip, specks=own))
         picture.line([(mark.x, mark.y) for mark in marks], style.hue, width=1.4, dash=style.dash)
-        draw_marks(picture, style, marks)
+        picture.marks(style, marks)
     return scale.words(measure.name)
 
 
@@ -246,7 +241,7 @@ def _words(source: ChartSource, measure: Measure, spot: Spot, place: int) -> str
 
 
 def _draw_rows(
-    picture: Picture, source: ChartSource, measure: Measure, every: Mapping[int, str], values: list[float], title: str
+    picture: Chart, source: ChartSource, measure: Measure, every: Mapping[int, str], values: list[float], title: str
 ) -> str:
     """Draw a panel with a row for each treatment."""
     rows, narrow = list(every.items())[:MOST_ROWS], picture.is_narrow
@@ -255,10 +250,10 @@ def _draw_rows(
         longest = max(text_width(label) for _, label in rows) + 20.0
         step = 26.0 if longest <= picture.width * 0.45 else 38.0
         left, right = min(max(longest, picture.width * 0.2), picture.width * 0.45), picture.width * 0.24
-    frame = frame_panel(picture, step * len(rows), left=left, right=right, title=title)
+    frame = picture.panel(step * len(rows), left=left, right=right, title=title)
     scale = log_if_wide(values, frame.left, frame.right, measure.unit, beyond=10.0)
     picture.extend(24)
-    draw_x_axis(picture, frame, scale, "", grid=True)
+    picture.x_axis(frame, scale, "", grid=True)
     # Where the panel's title has the unit, the numbers need none.
     unit = measure.unit if axis_title("", measure.unit) == "" else ""
     for order, (place, label) in enumerate(rows):
@@ -267,7 +262,7 @@ def _draw_rows(
         text = format_value(spot.center, unit)
         if spot.low < spot.high:
             text += f" [{format_value(spot.low, unit)}, {format_value(spot.high, unit)}]"
-        draw_row_words(picture, frame, y, label, text, size=11.0)
+        picture.row_words(frame, y, label, text, size=11.0)
         picture.line([(scale(spot.low), y), (scale(spot.high), y)], style.hue, width=2.0)
         if len(spot.values) > 1:
             picture.specks([(scale(value), y + 7) for value in spot.values], style.hue, size=3.2, opacity=0.7)

@@ -8,18 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_features.charts.chart_sums import TIME_BINS, ChartSums
-from bench_features.charts.layout import (
-    MOST_PANELS,
-    ChartSource,
-    NoChartError,
-    Panel,
-    caption_end,
-    count_text,
-    draw_axes,
-    draw_key,
-    frame_panel,
-)
-from bench_features.charts.picture import Picture
+from bench_features.charts.layout import MOST_PANELS, Chart, ChartSource, NoChartError, Panel, caption_end, count_text
 from bench_features.charts.scales import Scale, linear
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
@@ -36,10 +25,10 @@ _LEAST_COVER: Final = 0.5
 """Of a step that trials of a treatment fill less, the rate is not drawn."""
 
 
-def draw_rate(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_rate(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw the jobs done per second over the time of the run, each treatment while its trials ran."""
     data = source.data
-    picture = Picture("rate", width, theme)
+    picture = Chart("rate", width, theme)
     steps = _steps(source)
     if not steps:
         raise NoChartError(
@@ -50,7 +39,7 @@ def draw_rate(source: ChartSource, width: int, theme: Theme) -> Picture:
     every = source.styles.panels(data.done)
     panels = every[:MOST_PANELS]
     picture.title = "Jobs done per second over the run"
-    draw_key(picture, [style for panel in panels for style in panel.styles.values()], lines=True)
+    picture.key([style for panel in panels for style in panel.styles.values()], lines=True)
     rates = {place: _rates(source, place, steps) for place in data.done}
     highest = [float(np.nanmax(values)) for values in rates.values() if np.isfinite(values).any()]
     said = [_draw_panel(picture, data, panel, rates, max(highest, default=1.0)) for panel in panels]
@@ -105,17 +94,17 @@ def _rates(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float6
 
 
 def _draw_panel(
-    picture: Picture,
+    picture: Chart,
     data: ChartSums,
     panel: Panel,
     rates: dict[int, npt.NDArray[np.float64]],
     highest: float,
 ) -> str:
     title = ": ".join(filter(None, (panel.title, "jobs per second")))
-    frame = frame_panel(picture, 140.0, title=title)
+    frame = picture.panel(140.0, title=title)
     scale = linear([highest], frame.bottom, frame.top)
     times = Scale(0.0, data.duration_s, frame.left, frame.right, "s")
-    draw_axes(picture, frame, times, scale, "since the run began")
+    picture.axes(frame, times, scale, "since the run began")
     for place in panel.grey_first:
         style, values = panel.styles[place], rates[place]
         width = data.duration_s / len(values)

@@ -8,6 +8,7 @@ from typing import Final
 from bench_features.charts.layout import (
     GREY,
     MOST_PANELS,
+    Chart,
     ChartSource,
     EndLabel,
     Mark,
@@ -15,13 +16,7 @@ from bench_features.charts.layout import (
     Panel,
     caption_end,
     count_text,
-    draw_axes,
-    draw_end_labels,
-    draw_marks,
-    frame_panel,
-    room_for_labels,
 )
-from bench_features.charts.picture import Picture
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.reports.palette import Theme
 from bench_master.verdicts.spread import ALPHA, Spread, spread_of
@@ -57,7 +52,7 @@ def _counted(source: ChartSource) -> tuple[str, dict[int, float]]:
     return "", {}
 
 
-def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw jobs per second and the 95th percentile of job times by the number at once."""
     name, counts = _counted(source)
     every = [
@@ -68,9 +63,9 @@ def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Picture:
     if not every:
         raise NoChartError(f"the scenario varies none of {', '.join(COUNT_LABELS)}")
     panels = every[:MOST_PANELS]
-    picture = Picture("scaling", width, theme)
+    picture = Chart("scaling", width, theme)
     picture.title = f"Jobs per second by {name}"
-    room = room_for_labels(picture, panels, _TIMES, lines=True)
+    room = picture.room_for_labels(panels, _TIMES, lines=True)
     treatments = source.document.treatments
     said: list[str] = []
     spreads: list[Spread] = []
@@ -94,15 +89,15 @@ def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Picture:
             ("Time", "s", _TIMES, times, f"{title}p95 of job times"),
         ):
             if values:
-                frame = frame_panel(picture, height, left=_LEFT, right=room or 18.0, title=heading)
+                frame = picture.panel(height, left=_LEFT, right=room or 18.0, title=heading)
                 ends = [end for each in values.values() for end in (each.low, each.middle, each.high)]
                 scale = logarithmic(ends, frame.bottom, frame.top, unit, room=1.4)
                 levels = sorted({counts[place] for place in panel.treatments})
                 across = Scale(levels[0] / 1.15, levels[-1] * 1.15, frame.left, frame.right, log=True, levels=levels)
-                draw_axes(picture, frame, across, scale, f"{name} (log)")
+                picture.axes(frame, across, scale, f"{name} (log)")
                 labels = _draw_lines(picture, panel, counts, values, across, scale, tips if what == "Rate" else None)
                 if room:
-                    draw_end_labels(picture, frame, labels)
+                    picture.end_labels(frame, labels)
                 said.append(scale.words(what))
     done = [treatments[place].jobs.done for panel in panels for place in panel.treatments]
     picture.caption = (
@@ -122,7 +117,7 @@ def _rates(source: ChartSource, place: int) -> list[float]:
 
 
 def _draw_lines(
-    picture: Picture,
+    picture: Chart,
     panel: Panel,
     counts: Mapping[int, float],
     values: Mapping[int, Spread],
@@ -155,7 +150,7 @@ def _draw_lines(
             for place in line
         ]
         picture.line([(mark.x, mark.y) for mark in marks], style.hue, width=1.6, dash=style.dash, tip=style.label)
-        draw_marks(picture, style, marks)
+        picture.marks(style, marks)
         if style.hue != GREY:
             ends.append(EndLabel(scale(values[last].middle), style.label, style.hue))
     return ends

@@ -12,6 +12,7 @@ from bench_features.charts.chart_sums import TrialMark
 from bench_features.charts.layout import (
     GREY,
     MOST_PANELS,
+    Chart,
     ChartSource,
     EndLabel,
     NoChartError,
@@ -19,12 +20,8 @@ from bench_features.charts.layout import (
     axis_title,
     caption_end,
     count_text,
-    draw_axes,
-    draw_end_labels,
-    frame_panel,
-    room_for_labels,
 )
-from bench_features.charts.picture import Picture, text_width
+from bench_features.charts.picture import text_width
 from bench_features.charts.scales import COUNT, Scale, log_if_wide
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
@@ -34,7 +31,7 @@ MOST_TRIALS: Final = 600
 _HEIGHT: Final = 150.0
 
 
-def draw_trials(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw each trial's value in the order in which they ran: drift is seen here."""
     trials = _measured_by(source)
     if not any(mark.value is not None for mark in trials):
@@ -42,9 +39,9 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Picture:
     ran = {mark.treatment for mark in trials}
     every = source.styles.panels(ran)
     panels = every[:MOST_PANELS]
-    picture = Picture("trials", width, theme)
+    picture = Chart("trials", width, theme)
     picture.title = "Each trial, in the order in which it ran"
-    room = room_for_labels(picture, panels, _HEIGHT)
+    room = picture.room_for_labels(panels, _HEIGHT)
     said: dict[str, list[str]] = {}
     for panel in panels:
         marks = [mark for mark in trials if mark.treatment in panel.treatments]
@@ -92,7 +89,7 @@ def _measured_by(source: ChartSource) -> Sequence[TrialMark]:
 
 
 def _draw_trials(
-    picture: Picture,
+    picture: Chart,
     source: ChartSource,
     panel: Panel,
     marks: Sequence[TrialMark],
@@ -108,7 +105,7 @@ def _draw_trials(
     better = f"{direction} is better" if direction else ""
     heading = ", ".join(filter(None, (title, better)))
     heading = heading if text_width(heading, bold=True) < picture.width - 16 else title
-    frame = frame_panel(picture, _HEIGHT, right=room, title=heading)
+    frame = picture.panel(_HEIGHT, right=room, title=heading)
     values = [mark.value for mark in marks if mark.value is not None]
     jobs = [job for mark in marks for job in mark.jobs] if len(marks) <= MOST_TRIALS else []
     scale = log_if_wide([*values, *jobs], frame.bottom, frame.top, unit)
@@ -117,7 +114,7 @@ def _draw_trials(
         times, along = Scale(0.0, end * 1.02 or 1.0, frame.left, frame.right, "s"), "since the run began"
     else:
         times, along = Scale(0.0, end + 1.0, frame.left, frame.right, COUNT), "trial, in the order of the files"
-    draw_axes(picture, frame, times, scale, along)
+    picture.axes(frame, times, scale, along)
     ends = []
     for place in panel.grey_first:
         style = panel.styles[place]
@@ -140,5 +137,5 @@ def _draw_trials(
         if known and style.hue != GREY:
             ends.append(EndLabel(scale(known[-1]), style.label, style.hue))
     if room:
-        draw_end_labels(picture, frame, ends)
+        picture.end_labels(frame, ends)
     return scale.words(what) + (f" {better[:1].upper()}{better[1:]}." if better else "")

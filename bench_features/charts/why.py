@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench_features.charts.layout import (
-    MOST_PANELS,
-    ChartSource,
-    KeyEntry,
-    NoChartError,
-    draw_entries,
-    draw_x_axis,
-    frame_panel,
-    left_out,
-)
-from bench_features.charts.picture import Picture
+from bench_features.charts.layout import MOST_PANELS, Chart, ChartSource, KeyEntry, NoChartError, left_out
 from bench_features.charts.scales import linear
 from bench_master.formatting import format_value
 from bench_master.reports.palette import Theme
@@ -28,13 +18,13 @@ _ROW: Final = 26.0
 _BAR: Final = 16.0
 
 
-def draw_why(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_why(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw the operations of one job of each traced treatment, with the cause of each stretch of time."""
     traced = [one for one in source.document.traced if one.job]
     if not traced:
         raise NoChartError("no treatment was traced (--explain)")
     hues = _hues(traced)
-    picture = Picture("why", width, theme)
+    picture = Chart("why", width, theme)
     picture.title = "Why: one traced job"
     _draw_key(picture, hues)
     for one in traced[:MOST_PANELS]:
@@ -69,7 +59,7 @@ def _hues(traced: list[TracedReport]) -> dict[str, str]:
     }
 
 
-def _draw_key(picture: Picture, hues: dict[str, str]) -> None:
+def _draw_key(picture: Chart, hues: dict[str, str]) -> None:
     """Write each cause beside its hue; those without a hue of their own share one."""
     shown = [(cause, hue) for cause, hue in hues.items() if hue != _OTHER_HUE]
     if len(shown) < len(hues):
@@ -78,15 +68,15 @@ def _draw_key(picture: Picture, hues: dict[str, str]) -> None:
     def entry(cause: str, hue: str) -> KeyEntry:
         return KeyEntry(cause, "muted", 15.0, lambda x, y: picture.rect(x, y - 9, 10, 10, hue))
 
-    draw_entries(picture, [entry(*pair) for pair in shown])
+    picture.entries([entry(*pair) for pair in shown])
 
 
-def _draw_job(picture: Picture, title: str, traced: TracedReport, hues: dict[str, str]) -> None:
+def _draw_job(picture: Chart, title: str, traced: TracedReport, hues: dict[str, str]) -> None:
     left = 84.0 if picture.is_narrow else 120.0
-    frame = frame_panel(picture, _ROW * len(traced.job), left=left, right=24.0, title=title)
+    frame = picture.panel(_ROW * len(traced.job), left=left, right=24.0, title=title)
     scale = linear([phase.end_s for phase in traced.job], frame.left, frame.right, "s")
     picture.extend(36)
-    draw_x_axis(picture, frame, scale, "time from the begin of the job")
+    picture.x_axis(frame, scale, "time from the begin of the job")
     for place, phase in enumerate(traced.job):
         y = frame.top + place * _ROW + (_ROW - _BAR) / 2
         picture.text(frame.left - 8, y + 12, phase.operation, anchor="end", room=left - 12)
