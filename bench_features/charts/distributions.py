@@ -18,7 +18,7 @@ from bench_features.charts.layout import (
     caption_end,
     count_text,
 )
-from bench_features.charts.picture import Frame, Point, text_width
+from bench_features.charts.picture import Frame, text_width
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
@@ -125,35 +125,28 @@ def _draw_ecdf(picture: Chart, panel: _Lines, frame: Frame, scale: Scale, *, lis
         style = panel.style(line)
         median = _median(line)
         tip = f"{style.label}: median {format_value(median, 's')}, n = {line.n}"
-        picture.steps(_steps(line, times, shares), style.hue, width=1.7, dash=style.dash, tip=tip)
+        stairs = [(times(value), shares(share)) for share, value in zip(line.shares, line.seconds, strict=True)]
+        picture.steps(
+            [(times(line.seconds[0]), shares(0.0)), *stairs], style.hue, width=1.7, dash=style.dash, tip=tip
+        )
         picture.mark(times(median), shares(0.5), style.shape, style.hue, size=3, tip=tip)
     coloured = [line for line in panel.lines if panel.style(line).hue != GREY]
-    if not listed:
-        for line in coloured:
-            hue = panel.style(line).hue
-            _write_median(picture, frame, times(_median(line)), shares(0.5), line, hue)
-    else:
-        fastest = sorted(coloured, key=_median)
-        step = min(14.0, (frame.bottom - frame.top + 12) / max(1, len(fastest)))
-        for place, line in enumerate(fastest):
-            style = panel.style(line)
-            text = f"{style.label} {format_value(_median(line), 's')}"
-            y = frame.top + 4 + place * step
-            picture.text(frame.right + 8, y, text, ink=style.hue, size=min(11.0, step - 2), room=_MEDIANS - 14)
+    step = min(14.0, (frame.bottom - frame.top + 12) / max(1, len(coloured)))
+    for place, line in enumerate(sorted(coloured, key=_median) if listed else coloured):
+        style, text = panel.style(line), format_value(_median(line), "s")
+        if listed:
+            y, size = frame.top + 4 + place * step, min(11.0, step - 2)
+            picture.text(frame.right + 8, y, f"{style.label} {text}", ink=style.hue, size=size, room=_MEDIANS - 14)
+        else:
+            _write_median(picture, frame, times(_median(line)), shares(0.5), text, style.hue)
 
 
 def _median(line: Distribution) -> float:
     return next(value for share, value in zip(line.shares, line.seconds, strict=True) if share >= 0.5)  # noqa: PLR2004
 
 
-def _steps(line: Distribution, times: Scale, shares: Scale) -> list[Point]:
-    pairs = zip(line.shares, line.seconds, strict=True)
-    return [(times(line.seconds[0]), shares(0.0)), *((times(value), shares(share)) for share, value in pairs)]
-
-
-def _write_median(picture: Chart, frame: Frame, x: float, y: float, line: Distribution, hue: str) -> None:
+def _write_median(picture: Chart, frame: Frame, x: float, y: float, text: str, hue: str) -> None:
     """Write a median beside its line, on the first side where it covers nothing; else not at all."""
-    text = format_value(_median(line), "s")
     size = text_width(text, 11)
     for dx, dy in ((7, 14), (-7 - size, -6), (7, 28), (-7 - size, -20)):
         left = x + dx

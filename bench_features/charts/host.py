@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from bench_features.charts.chart_sums import CPU_STATES, TIME_BINS, HostReadings, Values
-from bench_features.charts.layout import Chart, ChartSource, NoChartError, left_out
-from bench_features.charts.picture import Frame, Point, text_width
+from bench_features.charts.chart_sums import CPU_STATES, TIME_BINS, HostReadings
+from bench_features.charts.layout import Chart, ChartSource, NoChartError, left_out, stairs
+from bench_features.charts.picture import Frame, text_width
 from bench_features.charts.scales import Scale, linear
 from bench_master.formatting import format_value
 from bench_master.reports.palette import Theme
@@ -79,10 +78,10 @@ def _draw_host(picture: Chart, host: HostReadings, source: ChartSource, *, cpu: 
         lows, highs = host.extremes(name)
         strip = linear(highs[np.isfinite(highs)].tolist(), frame.bottom, frame.top, unit)
         picture.y_axis(frame, strip, most=2)
-        for run in _runs(np.isfinite(values)):
-            upper, lower = (_stairs(times, strip, each, data.bin_s, run) for each in (highs, lows))
+        bands = zip(*(stairs(times, strip, each, data.bin_s) for each in (values, lows, highs)), strict=True)
+        for line, lower, upper in bands:
             picture.area([*upper, *reversed(lower)], "muted", opacity=0.35)
-            picture.line(_stairs(times, strip, values, data.bin_s, run), "ink")
+            picture.line(line, "ink")
         said.append(strip.words(title.capitalize()))
     picture.extend(36)
     picture.x_axis(frame, times, "since the run began", grid=False)
@@ -96,8 +95,11 @@ def _draw_cpu(picture: Chart, host: HostReadings, bin_s: float, times: Scale, fr
     base = np.zeros(TIME_BINS)
     for state, opacity in states:
         top = base + np.maximum(host.columns[state], 0.0)
-        for run in _runs(np.isfinite(top)):
-            upper, lower = (_stairs(times, scale, each, bin_s, run) for each in (top, base))
+        known = np.isfinite(top)
+        bands = zip(
+            *(stairs(times, scale, np.where(known, each, np.nan), bin_s) for each in (top, base)), strict=True
+        )
+        for upper, lower in bands:
             picture.area([*upper, *reversed(lower)], "muted", opacity=opacity, tip=state)
         base = np.where(np.isfinite(top), top, base)
     # What each shade is stands at the right end of the panel's title.
@@ -108,14 +110,3 @@ def _draw_cpu(picture: Chart, host: HostReadings, bin_s: float, times: Scale, fr
         picture.rect(x - 14, frame.top - 19, 10, 9, "muted", opacity=opacity)
         x -= 26
     return scale.words("CPU")
-
-
-def _runs(known: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return the stretches (first, behind last) in which there are readings."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], known, [False]]).astype(np.int8)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-
-def _stairs(times: Scale, scale: Scale, values: Values, bin_s: float, run: tuple[int, int]) -> list[Point]:
-    """Return the values of a stretch of bins as stairs."""
-    return [(times(edge * bin_s), scale(values[place])) for place in range(*run) for edge in (place, place + 1)]

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from bench_common.safe_text import one_line
 from bench_features.charts import ChartChoice
-from bench_features.charts.chart_sums import ChartSums, TrialMark, trial_metrics
+from bench_features.charts.chart_sums import ChartSums, TrialMark, Values, trial_metrics
 from bench_features.charts.picture import DASHES, LINE_HEIGHT, SHAPES, Frame, Picture, Point, text_width, wrap_text
 from bench_features.charts.scales import Scale
 from bench_master.analysis.report_types import ReportDocument
@@ -182,6 +184,16 @@ def caption_end(shown: Sequence[Panel], every: Sequence[Panel]) -> str:
     grey = any(style.hue == GREY for panel in shown for style in panel.styles.values())
     words = f" Of more than {MOST_LINES} lines the first and the last have a colour; point at a grey one."
     return (words if grey else "") + left_out(len(shown), len(every), "panels")
+
+
+def stairs(times: Scale, scale: Scale, values: Values, width_s: float) -> list[list[Point]]:
+    """Return the values of steps of time as stairs, one for each stretch without gaps (NaN)."""
+    known = np.flatnonzero(np.isfinite(values))
+    stretches = np.split(known, np.flatnonzero(np.diff(known) > 1) + 1) if len(known) else []
+    return [
+        [(times(edge * width_s), scale(float(values[step]))) for step in own.tolist() for edge in (step, step + 1)]
+        for own in stretches
+    ]
 
 
 def axis_title(what: str, unit: str) -> str:

@@ -8,7 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bench_features.charts.chart_sums import TIME_BINS, ChartSums
-from bench_features.charts.layout import MOST_PANELS, Chart, ChartSource, NoChartError, Panel, caption_end, count_text
+from bench_features.charts.layout import (
+    MOST_PANELS,
+    Chart,
+    ChartSource,
+    NoChartError,
+    Panel,
+    caption_end,
+    count_text,
+    stairs,
+)
 from bench_features.charts.scales import Scale, linear
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
@@ -107,14 +116,7 @@ def _draw_panel(
     picture.axes(frame, times, scale, "since the run began")
     for place in panel.grey_first:
         style, values = panel.styles[place], rates[place]
-        width = data.duration_s / len(values)
-        known = np.flatnonzero(np.isfinite(values))
-        for run in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
-            points = [
-                (times(edge * width), scale(float(values[step])))
-                for step in run.tolist()
-                for edge in (step, step + 1)
-            ]
+        for points in stairs(times, scale, values, data.duration_s / len(values)):
             picture.line(points, style.hue, width=1.5, dash=style.dash, tip=style.label)
         for step in np.flatnonzero(data.failed.get(place, np.zeros(TIME_BINS))).tolist():
             x = times((step + 0.5) * data.bin_s)
