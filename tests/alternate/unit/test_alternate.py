@@ -3,7 +3,9 @@
 import itertools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
+import archive_runs
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -12,7 +14,7 @@ from bench_common.errors import InfrastructureError, UsageError
 from bench_features.alternate import alternate, builds
 from bench_features.alternate.series import CUT, FILE, Series, files_of, load, run_file, save, set_aside
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
-from bench_master.analysis.verdict_options import VerdictOptions
+from bench_master.analysis.verdict_options import GateOptions, VerdictOptions
 from bench_master.analysis.verdict_types import DIRECTED_WORDS
 from bench_master.cli import run_command_line
 from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
@@ -207,6 +209,20 @@ def test_a_look_asks_for_more_evidence():
     assert fixed.design.stopping is None
     (one,), (other,) = fixed.comparisons, looked.comparisons
     assert other.low is None or other.low < one.low
+
+
+def test_a_series_until_its_verdict_looks_after_each_pair_from_the_sixth_on(tmp_path):
+    """At the files of its pairs, whatever the gates are."""
+    series = replace(SERIES, pairs=20, until_verdict=True)
+    comparison = SimpleNamespace(accept=(), gates=GateOptions(fail_on=("slower",)))
+    options = SimpleNamespace(folder=tmp_path, comparison=comparison)
+    for number in range(12):
+        assert not alternate._is_settled(series, options)
+        pair, side = series.next_run()
+        archive_runs.a_run(run_file(tmp_path, pair, side), number, engines=("native",))
+        series = series.with_run(1.0)
+    (found,) = alternate.judged(series, tmp_path, options).comparisons
+    assert alternate._is_settled(series, options) == is_settled(found.verdict, 6)
 
 
 def test_the_folder_is_one_series_at_a_time(capsys, tmp_path):
