@@ -158,10 +158,8 @@ def _draw_change(picture: Chart, trend: TrendReport, change: TrendChange, xs: Se
 
 
 def _words(change: TrendChange) -> str:
-    about = {"step": "", "confirmed": ", confirmed by a second run", "unconfirmed": ", unconfirmed"}[change.kind]
-    about += ", acknowledged" if change.acknowledged else ""
     size = f"{format_change(change.ratio)} {format_change_interval(change.low, change.high, change.ratio)}"
-    return f"{change.word} {size} since {change.created[:16].replace('T', ' ')} (run {change.run}{about})"
+    return f"{change.word} {size} {change.words}"
 
 
 def _caption(trend: TrendReport, scale: Scale, *, bars: bool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
 from bench_common.safe_text import one_line
-from bench_features.archive.trend_types import TrendChange, TrendReport
+from bench_features.archive.trend_types import TrendChange, TrendReport, minute
 from bench_master.analysis.report_types import as_json
 from bench_master.formatting import (
     Column,
@@ -40,7 +40,7 @@ _FIELDS: Final[Sequence[Field[tuple[TrendReport, TrendChange | None]]]] = (
     ),
     words(
         "since",
-        lambda row: f"{_minute(row[1].created)}{_MARKS[row[1].kind]}" if row[1] else _minute(row[0].runs[0].created),
+        lambda row: f"{minute(row[1].created)}{_MARKS[row[1].kind]}" if row[1] else minute(row[0].runs[0].created),
     ),
     words("hosts", lambda row: row[0].hosts, droppable=True),
 )
@@ -69,7 +69,7 @@ def lines(trend: TrendReport) -> Iterator[str]:
     yield from paragraph(one_line(f"{trend.answer[:1].upper()}{trend.answer[1:]}."), indent=2, hanging=4)
     if trend.runs:
         first, last = trend.runs[0], trend.runs[-1]
-        text = f"{plural(len(trend.runs), 'run')} from {_minute(first.created)} to {_minute(last.created)} (UTC)"
+        text = f"{plural(len(trend.runs), 'run')} from {minute(first.created)} to {minute(last.created)} (UTC)"
         yield from paragraph(f"{text}; margin {100 * trend.margin:.3g} %; {trend.direction} is better.", indent=2)
     if trend.changes or trend.breaks:
         yield ""
@@ -90,16 +90,16 @@ def _events(trend: TrendReport) -> Iterator[str]:
     columns += [Column("interval", left=True), Column("runs"), Column("first run", left=True)]
     columns += [Column("version", left=True, droppable=True)]
     rows = [(one.first, _change_row(one)) for one in trend.changes]
-    rows += [(one.first, [_minute(one.created), "BREAK", "-", "-", "-", one.run, "-"]) for one in trend.breaks]
+    rows += [(one.first, [minute(one.created), "BREAK", "-", "-", "-", one.run, "-"]) for one in trend.breaks]
     yield from fit_table(columns, [row for _, row in sorted(rows, key=lambda pair: pair[0])])
     for one in trend.breaks:
-        text = f"BREAK {_minute(one.created)}: the machine changed ({one.text}); nothing is compared across."
+        text = f"BREAK {minute(one.created)}: the machine changed ({one.text}); nothing is compared across."
         yield from paragraph(one_line(text), indent=2, hanging=4)
 
 
 def _change_row(change: TrendChange) -> list[str]:
     return [
-        _minute(change.created),
+        minute(change.created),
         f"{change.word.upper()}{_MARKS[change.kind]}{' a' if change.acknowledged else ''}",
         format_change(change.ratio, sided=True),
         format_change_interval(change.low, change.high, change.ratio),
@@ -117,10 +117,6 @@ def _legend(changes: Sequence[TrendChange]) -> Iterator[str]:
         yield from paragraph("+ confirmed by a second run; too new to be a step of the history.", indent=2)
     if any(change.acknowledged for change in changes):
         yield from paragraph("a acknowledged: later runs are judged by the new level.", indent=2)
-
-
-def _minute(created: str) -> str:
-    return created[:16].replace("T", " ")
 
 
 def write_json(trends: Sequence[TrendReport], out: TextIO, *, alone: bool) -> None:

@@ -15,6 +15,11 @@ TREND_VERSION: Final = 1
 ChangeKind: TypeAlias = Literal["step", "confirmed", "unconfirmed"]
 
 
+def minute(created: str) -> str:
+    """Return a time (ISO 8601) to the minute, as people read it."""
+    return created[:16].replace("T", " ")
+
+
 class TrendRun(Struct, frozen=True):
     """One run of a series."""
 
@@ -59,6 +64,13 @@ class TrendChange(Struct, frozen=True):
     """Runs of the new level, up to the next change or break."""
     acknowledged: bool
     """Whether somebody said that it is known."""
+
+    @property
+    def words(self) -> str:
+        """When it was, by which run, and how sure that is."""
+        sure = {"step": "", "confirmed": ", confirmed by a second run", "unconfirmed": ", unconfirmed"}[self.kind]
+        known = ", acknowledged" if self.acknowledged else ""
+        return f"since {minute(self.created)} (run {self.run}{sure}{known})"
 
 
 class FactChange(Struct, frozen=True):

@@ -220,7 +220,5 @@ def _answer(title: str, changes: Sequence[TrendChange], points: Sequence[TrendPo
     if not changes:
         return f"no change of {title} in {plural(len(points), 'run')}"
     last = changes[-1]
-    about = {"step": "", "confirmed": ", confirmed by a second run", "unconfirmed": ", one more run must confirm it"}
-    known = ", acknowledged" if last.acknowledged else ""
-    change = format_change(last.ratio, sided=True)
-    return f"{last.word.upper()} {title} {change} since {last.created} (run {last.run}{about[last.kind]}{known})"
+    more = "; one more run must confirm it" if last.kind == "unconfirmed" else ""
+    return f"{last.word.upper()} {title} {format_change(last.ratio, sided=True)} {last.words}{more}"

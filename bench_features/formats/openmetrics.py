@@ -65,7 +65,7 @@ class OpenMetricsReport:
         for name, labels, value in _samples(source):
             if value is not None and math.isfinite(value):
                 # A pair of treatments whose labels read alike must not make the whole file invalid.
-                samples.setdefault(name, {}).setdefault(_label_text(labels), _number(value))
+                samples.setdefault(name, {}).setdefault(_label_text(labels), repr(float(value)))
         for name, (unit, about) in FAMILIES.items():
             if name not in samples:
                 continue
@@ -156,10 +156,6 @@ def _label_text(labels: Mapping[str, str]) -> str:
     escapes = str.maketrans({"\\": "\\\\", '"': '\\"'})
     cells = (f'{name}="{shorten(one_line(value), _MAX_CHARS).translate(escapes)}"' for name, value in labels.items())
     return f"{{{','.join(cells)}}}"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) and abs(value) < 1 << 53 else repr(float(value))
 
 
 def _unix_seconds(created: str | None) -> float | None:

@@ -59,7 +59,7 @@ def test_a_pair_that_was_cut_is_made_again(tmp_path):
         run_file(tmp_path, pair, side).write_bytes(b"")
     save(series, tmp_path)
     whole = load(tmp_path).whole()
-    assert [run.pair for run in whole.runs] == [1, 1]
+    assert whole.runs == (1.0, 1.0)
     assert whole.next_run() == (2, SERIES.order(2)[0])
     moved = set_aside(whole, tmp_path)
     assert sorted(path.name for path in moved) == ["1-02-new.stats.gz", "1-02-old.stats.gz"]
