@@ -4,7 +4,7 @@
 
     objects/ab/abcdef....stats.gz   a stats file under the SHA-256 of its content
     objects/tmp                     files that are being written
-    acknowledged.json               the changes that somebody knows of
+    acknowledged.jsonl              the changes that somebody knows of
     index.msgpack                   made again from the files where it is missing, older than they are or unreadable
 
 A file appears under its name only when it is whole and on the disk: it is written beside its place and renamed.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import getpass
 import hashlib
 import os
 import secrets
@@ -27,16 +26,14 @@ from typing import BinaryIO, Final
 import msgspec
 
 from bench_common.errors import InfrastructureError, UsageError
-from bench_common.files import lock_within, open_regular
+from bench_common.files import open_regular
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import SUFFIX
 
 VARIABLE: Final = "WEIGHBRIDGE_ARCHIVE"
 """Names the archive where no option does."""
 INDEX: Final = "index.msgpack"
-ACKNOWLEDGED: Final = "acknowledged.json"
-LOCK_TIMEOUT_S: Final = 30.0
-"""How long to wait for another command that acknowledges a change, in seconds."""
+ACKNOWLEDGED: Final = "acknowledged.jsonl"
 _PIECE: Final = 1 << 20
 _STALE_S: Final = 86_400.0
 
@@ -83,7 +80,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
     run: str
     """The hash of the run that begins the new level."""
     at: str
-    by: str
+    """When that was noted (ISO 8601, UTC)."""
 
 
 class ArchiveFolder:
@@ -170,38 +167,25 @@ class ArchiveFolder:
         path = self.path / ACKNOWLEDGED
         try:
             with open_regular(path) as file:
-                return msgspec.json.decode(file.read(), type=list[Acknowledged])
+                return msgspec.json.Decoder(Acknowledged).decode_lines(file.read())
         except FileNotFoundError:
             return []
         except OSError as error:
             raise InfrastructureError(f"{path}: cannot be read: {error.strerror}") from error
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InfrastructureError(
-                f"{path}: {error}; expected a list of changes, each with series, run, at and by: mend or remove it"
+                f"{path}: {error}; expected a line for each change, with series, run and at: mend or remove it"
             ) from error
 
     def acknowledge(self, series: str, run: str) -> None:
         """Note that the change of a series which a run begins is known."""
+        self.acknowledged()  # nothing is added to what cannot be read
+        line = msgspec.json.encode(Acknowledged(series, run, datetime.now(UTC).isoformat(timespec="seconds")))
         path = self.path / ACKNOWLEDGED
-        with _refusing(path, "cannot be written"):
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
-            try:
-                if not lock_within(descriptor, LOCK_TIMEOUT_S):
-                    raise InfrastructureError(
-                        f"{path}: another command has written it for {LOCK_TIMEOUT_S:g} s; nothing is noted"
-                    )
-                at = datetime.now(UTC).isoformat(timespec="seconds")
-                known = [*self.acknowledged(), Acknowledged(series, run, at, _user())]
-                self.write(ACKNOWLEDGED, msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
-            finally:
-                os.close(descriptor)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
+        with _refusing(path, "cannot be written"), path.open("ab") as file:
+            file.write(line + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

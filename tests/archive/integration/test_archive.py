@@ -298,18 +298,18 @@ def test_what_is_no_file_is_refused_at_once(archive_folder, command, tmp_path):
     with Archive.open(archive_folder, create=True) as archive:
         run = archive.add(a_run(tmp_path / "0.stats.gz", engines=["native"])).run
     key = acknowledge_the_newest(archive_folder, command)
-    for name, words in (("acknowledged.json", ("trend",)), (INDEX, ("list",))):
+    for name, words in (("acknowledged.jsonl", ("trend",)), (INDEX, ("list",))):
         path = Path(archive_folder) / name
         path.unlink()
         os.mkfifo(path)
         code, _, err = command(*words)
         assert (code, str(path) in err, len(err.splitlines())) == (3, True, 1)
         path.unlink()
-    path = Path(archive_folder) / "acknowledged.json"
-    path.write_text('[{"series": 1}]')
+    path = Path(archive_folder) / "acknowledged.jsonl"
+    path.write_text('{"series": 1}')
     code, _, err = command("acknowledge", key, run.id)
     assert code == 3
-    assert "expected a list of changes, each with series, run, at and by" in err
+    assert "expected a line for each change, with series, run and at" in err
 
 
 def killed(owner, name, work, *, count=1):
