@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from common import parser_of
 
-from bench_common.stats.block_types import Header, StoredHost
+from bench_common.stats.block_types import Header, StoredHost, StoredTreatment
 from bench_common.stats.reader import Block
 from bench_master.analysis.claims import Claimed, find_registration
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
@@ -86,7 +86,7 @@ def judged(
         values[treatment][block] = TrialValue(number, value, low, value, "clock" if band else None, jobs=1)
     for event in events:
         ledger.add(Block("event", event))
-    table = TrialTable({index: primary_of(one) for index, one in enumerate(treatments)}, values)  # type: ignore[arg-type]
+    table = TrialTable({index: primary_of(one) for index, one in enumerate(header.treatments)}, values)
     known, registration = VerdictOptions(**options), find_registration(header)
     claimed = None if registration is None else Claimed(registration, {})
     found = build_verdicts(header, ledger, table, known, claimed)
@@ -250,8 +250,8 @@ SOON_S: Final = 600.0
 
 def a_run(number: int, began_s: float, level: float) -> RunSummary:
     """Return a run of one treatment whose trials all have this level, a logarithm."""
-    title, labels = "engine=docker", {"engine": "docker"}
-    definition: Any = {"index": 0, "title": title, "labels": labels, "engine": "docker", "operation_names": []}
+    title, labels = "engine=docker", dict[str, Any](engine="docker")
+    definition = StoredTreatment(title=title, labels=labels, engine="docker")
     trials = TrialValues.exact([math.exp(level)])
     return RunSummary(
         file=f"{number}.stats.gz", run_id=f"run-{number}", created=None, began_s=began_s, scenario="nightly",

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from bench_common.argument_types import duration, int_range
 from bench_common.cli import WordsAfterDashes
 from bench_common.errors import UsageError
 from bench_common.files import lock_within
-from bench_common.options import Heading, Option, add_options
+from bench_common.options import Option, add_options
 from bench_common.streams import tell
 from bench_common.units import format_duration
 from bench_features.alternate.builds import make_run
@@ -26,14 +26,12 @@ from bench_features.alternate.series import Series, files_of, load, save, set_as
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
 from bench_master.analysis.gates import check_gates, requested_gates, unpassed_gates, with_gates
 from bench_master.analysis.run_summary import read_paths
-from bench_master.analysis.verdict_options import GateOptions, VerdictOptions, margin
+from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import VerdictsReport
+from bench_master.commands.compare import ComparisonOptions, write
 from bench_master.commands.run_signals import interruptible
-from bench_master.formatting import DEFAULT_WIDTH, format_span, page_of, plural
+from bench_master.formatting import format_span, plural
 from bench_master.options.verdict import GATES_EPILOG
-from bench_master.reports.comparison import answer_lines, comparison_formats, write_comparison, write_text
-from bench_master.terminal import text_output
-from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 from bench_master.verdicts.stopping import FEWEST_ROUNDS, MOST_ROUNDS, is_settled
 
 if TYPE_CHECKING:
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PAIRS: Final = 10
 DEFAULT_MOST_PAIRS: Final = 20
-MAX_PAIRS: Final = 1000
 RUNNERS: Final = ("run-scenario", "weigh")
 """Sub-commands that make a run."""
 _UNFIT: Final = ("-s", "--stats-file", "--resume", "--dry-run", "--noop")
@@ -80,20 +77,13 @@ class Options(Struct, frozen=True, kw_only=True):
         int | None,
         Option(
             "--pairs N",
-            f"pairs of runs, {FEWEST_ROUNDS} at least (default: {DEFAULT_PAIRS})",
-            type=int_range(FEWEST_ROUNDS, MAX_PAIRS),
+            f"pairs of runs, {FEWEST_ROUNDS} at least (default: {DEFAULT_PAIRS}); with --until verdict the most of "
+            f"them (default: {DEFAULT_MOST_PAIRS})",
+            type=int_range(FEWEST_ROUNDS, MOST_ROUNDS),
         ),
     ] = None
     until: Annotated[
         Literal["verdict"] | None, Option("--until", "instead of a number: go on until every comparison is settled")
-    ] = None
-    max_pairs: Annotated[
-        int | None,
-        Option(
-            "--max-pairs N",
-            f"pairs at most with --until verdict (default: {DEFAULT_MOST_PAIRS})",
-            type=int_range(FEWEST_ROUNDS, MOST_ROUNDS),
-        ),
     ] = None
     budget_s: Annotated[
         float | None,
@@ -107,32 +97,12 @@ class Options(Struct, frozen=True, kw_only=True):
             type=int_range(0, (1 << 63) - 1),
         ),
     ] = None
-    margin: Annotated[
-        float | None,
-        Option("--margin M", "differences below this count as same, such as 3%% (the default)", type=margin),
-    ] = None
     setup_timeout_s: Annotated[
         float, Option("--setup-timeout TIME", "how long --old and --new may take (default: 1h)", type=duration)
     ] = 3600.0
-    accept: Annotated[
-        tuple[str, ...],
-        Option(
-            "--accept PROPERTY",
-            "compare although this property differs between the builds' runs, such as kernel; repeatable",
-        ),
-    ] = ()
-    gates: Annotated[GateOptions, Heading("gates")]
-    format: Annotated[
-        str, Option("--format", "format of the comparison (default: text)", choices=comparison_formats())
-    ] = "text"
+    comparison: ComparisonOptions
     words: tuple[str, ...]
     """The sub-command that makes a run, with its options; empty to go on."""
-    quiet: bool
-    """Print the verdicts only, one line each."""
-    verbose: bool
-    """Name every run and property."""
-    terminal: TerminalOptions = DEFAULT_TERMINAL
-    """How to show it on a terminal."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -166,14 +136,18 @@ def run(options: Options) -> int:
             save(series, options.folder)
             _say(options, f"pair {pair} of {most}{series.pairs}: {side} build took {format_span(took_s)}")
     verdicts = judged(series, options.folder, options)
-    _write(verdicts, options)
+    write(verdicts, options.comparison)
+    stopping = verdicts.design.stopping
+    if stopping is not None and options.comparison.format == "text" and not options.comparison.quiet:
+        made = plural(stopping.look, "pair")
+        sys.stdout.write(f"Stopped after {made} of at most {stopping.last}; the intervals hold at every look.\n")
     for line in unpassed_gates(verdicts.gates):
         tell(f"bench-master: {line}")
     return int(verdicts.exit_code)
 
 
 def _say(options: Options, text: str) -> None:
-    if not options.quiet:
+    if not options.comparison.quiet:
         tell(text)
 
 
@@ -190,8 +164,8 @@ def _series(options: Options) -> Series:
     budget = None if options.budget_s is None else format_duration(options.budget_s)
     given: Mapping[str, object] = {
         "--old": options.old, "--new": options.new, "--pairs": options.pairs, "--until": options.until,
-        "--max-pairs": options.max_pairs, "--budget": budget, "--seed": options.seed,
-        "--margin": options.margin, "--": options.words or None,
+        "--budget": budget, "--seed": options.seed, "--margin": options.comparison.margin,
+        "--": options.words or None,
     }  # fmt: skip
     if known is not None:
         extra = [flag for flag, value in given.items() if value is not None]
@@ -207,22 +181,17 @@ def _series(options: Options) -> Series:
     if options.folder.is_dir() and any(options.folder.iterdir()):
         raise UsageError(f"{options.folder}: has files that are not of a series; name a new folder")
     _check_words(options.words)
-    if options.until is None:
-        for flag in ("--max-pairs", "--budget"):
-            if given[flag] is not None:
-                raise UsageError(f"{flag} {given[flag]}: the number of pairs is fixed; add --until verdict")
-    elif options.pairs is not None:
-        raise UsageError(f"--pairs {options.pairs}: --until verdict finds out how many; give --max-pairs")
-    most = options.max_pairs or DEFAULT_MOST_PAIRS
+    if options.until is None and budget is not None:
+        raise UsageError(f"--budget {budget}: the number of pairs is fixed; add --until verdict")
     return Series(
         command=options.words,
         old=cast("str", options.old),
         new=cast("str", options.new),
         seed=secrets.randbelow(1 << 31) if options.seed is None else options.seed,
-        pairs=most if options.until else options.pairs or DEFAULT_PAIRS,
+        pairs=options.pairs or (DEFAULT_MOST_PAIRS if options.until else DEFAULT_PAIRS),
         until_verdict=options.until is not None,
         budget_s=options.budget_s,
-        margin=options.margin,
+        margin=options.comparison.margin,
     )
 
 
@@ -255,8 +224,8 @@ def judged(series: Series, folder: Path, options: Options) -> VerdictsReport:
     """Return the comparison of the complete pairs; where the series goes on until settled, as a look judges it."""
     verdict_options = VerdictOptions(
         margin=series.margin,
-        accept=frozenset(options.accept),
-        **asdict(options.gates),
+        accept=frozenset(options.comparison.accept),
+        **asdict(options.comparison.gates),
     )
     if not series.complete_pairs:
         raise UsageError(f"{folder}: no pair is complete, so there is nothing to compare")
@@ -273,22 +242,5 @@ def _is_settled(series: Series, options: Options) -> bool:
     pairs = series.complete_pairs
     if not series.until_verdict or len(series.runs) % 2 or pairs < FEWEST_ROUNDS:
         return False
-    ungated = replace(options, fail_on=(), require=(), require_verdict=False)
-    found = judged(series, options.folder, ungated).comparisons
+    found = judged(series, options.folder, options).comparisons
     return bool(found) and all(is_settled(one.verdict, pairs) for one in found)
-
-
-def _write(verdicts: VerdictsReport, options: Options) -> None:
-    if options.format != "text":
-        with page_of(DEFAULT_WIDTH):
-            write_comparison(options.format, verdicts, sys.stdout)
-        return
-    with text_output(options.terminal, paged=True) as out:
-        if options.quiet:
-            out.write("".join(f"{line}\n" for line in answer_lines(verdicts)))
-            return
-        write_text(verdicts, out, verbose=options.verbose)
-        stopping = verdicts.design.stopping
-        if stopping is not None:
-            made = plural(stopping.look, "pair")
-            out.write(f"Stopped after {made} of at most {stopping.last}; the intervals hold at every look.\n")

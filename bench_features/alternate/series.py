@@ -27,16 +27,6 @@ CUT: Final = "cut"
 """The folder of the files of pairs that were cut: they count nowhere."""
 
 
-class MadeRun(Struct, frozen=True):
-    """A run that is complete."""
-
-    pair: int
-    """Its pair, from 1."""
-    side: Side
-    seconds: float
-    """How long it took, with what set it up."""
-
-
 class Series(Struct, frozen=True, kw_only=True):
     """What a series is, and which of its runs are made."""
 
@@ -57,7 +47,8 @@ class Series(Struct, frozen=True, kw_only=True):
     """No pair begins after so much time of running, in seconds."""
     margin: float | None = None
     """Smaller differences are *same*, as a share."""
-    runs: tuple[MadeRun, ...] = ()
+    runs: tuple[float, ...] = ()
+    """How long each complete run took, with what set it up, in seconds and in their order."""
 
     @property
     def complete_pairs(self) -> int:
@@ -67,7 +58,7 @@ class Series(Struct, frozen=True, kw_only=True):
     @property
     def spent_s(self) -> float:
         """How long its runs took, in seconds."""
-        return sum(run.seconds for run in self.runs)
+        return sum(self.runs)
 
     @property
     def is_over(self) -> bool:
@@ -87,8 +78,7 @@ class Series(Struct, frozen=True, kw_only=True):
 
     def with_run(self, seconds: float) -> Series:
         """Return the series with its next run made."""
-        pair, side = self.next_run()
-        return replace(self, runs=(*self.runs, MadeRun(pair, side, seconds)))
+        return replace(self, runs=(*self.runs, seconds))
 
     def whole(self) -> Series:
         """Return the series without the run of a pair that was cut."""
@@ -102,7 +92,7 @@ def run_file(folder: Path, pair: int, side: Side) -> Path:
 
 def files_of(series: Series, folder: Path, side: Side) -> list[Path]:
     """Return the files of one side's runs in complete pairs, in order."""
-    return [run_file(folder, run.pair, run.side) for run in series.whole().runs if run.side == side]
+    return [run_file(folder, pair, side) for pair in range(1, series.complete_pairs + 1)]
 
 
 def load(folder: Path) -> Series | None:

@@ -8,13 +8,13 @@ from bench_common.errors import UsageError
 from bench_common.safe_text import one_line
 from bench_features.archive.archive import Archive
 from bench_features.archive.extract import series_key
-from bench_features.archive.facts import split_facts, steadied
+from bench_features.archive.facts import machine_facts, steadied
 from bench_features.archive.trend_types import facts_text
-from bench_features.archive.trends import changed_facts, find_breaks, iso, levels_of, start_of, with_levels
+from bench_features.archive.trends import changed_facts, find_breaks, iso, levels_of, points_of, start_of, with_levels
 from bench_features.archive.types import Series, TrendPoint
 from bench_master.analysis.trend_source import PastSeries
 from bench_master.analysis.verdict_types import RunFileReport
-from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
+from bench_master.run_data.summary import RunSummary, TreatmentSummary
 from bench_master.verdicts.reasons import Code, Reason, because
 
 
@@ -45,23 +45,13 @@ class ArchiveTrend:
         with self._opened() as archive:
             known = {one.key: one for one in archive.series()}
             for treatment in run.treatments.values():
-                key = series_key(run.scenario, treatment.definition, treatment.measure, place)
+                key = series_key(run, treatment.definition, treatment.measure)
                 if key not in known:
                     found[treatment.title] = _nothing(_why_unknown(treatment, run, place, known.values()))
                     continue
-                earlier = [point for point in archive.points(key) if point.created < run.began_s]
+                earlier = [point for point in points_of(known[key])[1] if point.created < run.began_s]
                 found[treatment.title] = _past(with_levels(earlier), machine, archive.acknowledged(key))
         return found
-
-
-def machine_facts(hosts: Mapping[str, HostSummary]) -> dict[str, str]:
-    """Return what makes up the machine of a run, as the points of a series have it."""
-    alone = len(hosts) == 1
-    return {
-        name if alone else f"{name_of_host}: {name}": value
-        for name_of_host, host in sorted(hosts.items())
-        for name, value in split_facts(host.fingerprint)[0].items()
-    }
 
 
 def _past(points: Sequence[TrendPoint], machine: Mapping[str, str], acknowledged: frozenset[str]) -> PastSeries:

@@ -1,48 +1,35 @@
-"""What a host's properties mean for its history (identity, setting or noise).
+"""Which properties of hosts make up the machine: a series breaks where one of them changes; all others are noise.
 
-A series breaks where identity or a setting changes: these are the properties whose difference also refuses a word
-between two runs (`confounds`). All others are noise here: they are kept with the run, and split no history.
+They are those whose difference also refuses a word between two runs (`confounds`), and what identifies a host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
+from bench_master.run_data.summary import HostSummary
 from bench_master.verdicts.confounds import REFUSED_FACTS, are_alike
 
-FactClass: TypeAlias = Literal["identity", "setting", "noise"]
+MACHINE_FACTS: Final = REFUSED_FACTS | {"machine_id"}
 
-IDENTITY: Final = frozenset(
-    {
-        "architecture",
-        "cpu_model",
-        "cpu_threads",
-        "disk",
-        "disk_rotational",
-        "hypervisor",
-        "machine_id",
-        "memory",
+
+def fact_texts(fingerprint: Mapping[str, Any], *, noise: bool = False) -> dict[str, str]:
+    """Return the properties of a host that make up the machine, or those that do not, as texts."""
+    return {
+        name: _text(value)
+        for name, value in sorted(fingerprint.items())
+        if value is not None and (name not in MACHINE_FACTS) == noise
     }
-)
-SETTINGS: Final = REFUSED_FACTS - IDENTITY
-"""How it is set up, such as its kernel; an upgrade or an administrator changes it."""
 
 
-def class_of(name: str) -> FactClass:
-    """Return the class of a property."""
-    return "identity" if name in IDENTITY else "setting" if name in SETTINGS else "noise"
-
-
-def split_facts(fingerprint: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the properties that make up the machine, and those that are noise, as texts."""
-    kept: dict[str, str] = {}
-    noise: dict[str, str] = {}
-    for name in sorted(fingerprint):
-        value = fingerprint[name]
-        if value is not None:
-            (noise if class_of(name) == "noise" else kept)[name] = _text(value)
-    return kept, noise
+def machine_facts(hosts: Mapping[str, HostSummary]) -> dict[str, str]:
+    """Return what makes up the machine of a run; facts of several hosts have the host's name before them."""
+    return {
+        name if len(hosts) == 1 else f"{label}: {name}": text
+        for label, host in sorted(hosts.items())
+        for name, text in fact_texts(host.fingerprint).items()
+    }
 
 
 def _text(value: Any) -> str:
@@ -60,6 +47,6 @@ def steadied(before: Mapping[str, str], facts: Mapping[str, str]) -> dict[str, s
 
 
 def _alike(before: str | None, value: str) -> bool:
-    if before is None or before == value or not (before.isdigit() and value.isdigit()):
+    if before is None or not (before.isdigit() and value.isdigit()):
         return before == value
     return are_alike(int(before), int(value))

@@ -4,8 +4,8 @@
 
     objects/ab/abcdef....stats.gz   a stats file under the SHA-256 of its content
     objects/tmp                     files that are being written
-    acknowledged.json               the changes that somebody knows of
-    index.db                        made again from the files where it is missing, older than they are or unreadable
+    acknowledged.jsonl              the changes that somebody knows of
+    index.msgpack                   made again from the files where it is missing, older than they are or unreadable
 
 A file appears under its name only when it is whole and on the disk: it is written beside its place and renamed.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import getpass
 import hashlib
 import os
 import secrets
@@ -27,16 +26,14 @@ from typing import BinaryIO, Final
 import msgspec
 
 from bench_common.errors import InfrastructureError, UsageError
-from bench_common.files import lock_within, open_regular
+from bench_common.files import open_regular
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import SUFFIX
 
 VARIABLE: Final = "WEIGHBRIDGE_ARCHIVE"
 """Names the archive where no option does."""
-INDEX: Final = "index.db"
-ACKNOWLEDGED: Final = "acknowledged.json"
-LOCK_TIMEOUT_S: Final = 30.0
-"""How long to wait for another command that acknowledges a change, in seconds."""
+INDEX: Final = "index.msgpack"
+ACKNOWLEDGED: Final = "acknowledged.jsonl"
 _PIECE: Final = 1 << 20
 _STALE_S: Final = 86_400.0
 
@@ -83,7 +80,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
     run: str
     """The hash of the run that begins the new level."""
     at: str
-    by: str
+    """When that was noted (ISO 8601, UTC)."""
 
 
 class ArchiveFolder:
@@ -127,31 +124,41 @@ class ArchiveFolder:
             file = open_regular(source)
         except OSError as error:
             raise UsageError(f"{source}: cannot be read: {error.strerror}") from error
-        part = self._temporary()
-        with file, _refusing(part, "cannot be written"):
-            try:
-                sha256 = _copy(file, part)
-                place = self.place(sha256)
-                if not (place.is_file() and hash_of(place) == sha256):
-                    place.parent.mkdir(exist_ok=True)
-                    part.replace(place)
-                    _sync_folder(place.parent)
-                    _sync_folder(self.objects)
-            finally:
-                part.unlink(missing_ok=True)
+        with file, self._written() as (copy, part):
+            digest = hashlib.sha256()
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+                copy.write(piece)
+            place = self.place(sha256 := digest.hexdigest())
+            if not (place.is_file() and hash_of(place) == sha256):
+                place.parent.mkdir(exist_ok=True)
+                _named(copy, part, place)
+                _sync_folder(place.parent)
+                _sync_folder(self.objects)
         return sha256
 
-    def _temporary(self) -> Path:
-        """Return a name that nothing has; remove what a killed process left there a day ago."""
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file beside the stats files, whole or not at all; raise `InfrastructureError` where that fails."""
+        with self._written() as (copy, part):
+            copy.write(content)
+            _named(copy, part, self.path / name)
+
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[tuple[BinaryIO, Path]]:
+        """Open a file that nothing names yet, and remove what a killed process left there a day ago."""
         folder, limit = self.objects / "tmp", time.time() - _STALE_S
-        with _refusing(folder, "cannot be made"):
+        with _refusing(folder, "cannot be written"):
             folder.mkdir(parents=True, exist_ok=True)
-            left = list(folder.iterdir())
-        for old in left:
-            with contextlib.suppress(OSError):
-                if old.lstat().st_mtime < limit:
-                    old.unlink()
-        return folder / f"{os.getpid()}-{secrets.token_hex(8)}"
+            for old in folder.iterdir():
+                with contextlib.suppress(OSError):
+                    if old.lstat().st_mtime < limit:
+                        old.unlink()
+            part = folder / f"{os.getpid()}-{secrets.token_hex(8)}"
+            try:
+                with part.open("xb") as copy:
+                    yield copy, part
+            finally:
+                part.unlink(missing_ok=True)
 
     # -- acknowledged changes ---------------------------------------------------------------------------------------
 
@@ -160,43 +167,25 @@ class ArchiveFolder:
         path = self.path / ACKNOWLEDGED
         try:
             with open_regular(path) as file:
-                return msgspec.json.decode(file.read(), type=list[Acknowledged])
+                return msgspec.json.Decoder(Acknowledged).decode_lines(file.read())
         except FileNotFoundError:
             return []
         except OSError as error:
             raise InfrastructureError(f"{path}: cannot be read: {error.strerror}") from error
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InfrastructureError(
-                f"{path}: {error}; expected a list of changes, each with series, run, at and by: mend or remove it"
+                f"{path}: {error}; expected a line for each change, with series, run and at: mend or remove it"
             ) from error
 
     def acknowledge(self, series: str, run: str) -> None:
         """Note that the change of a series which a run begins is known."""
-        path, part = self.path / ACKNOWLEDGED, self._temporary()
-        with _refusing(path, "cannot be written"):
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
-            try:
-                if not lock_within(descriptor, LOCK_TIMEOUT_S):
-                    raise InfrastructureError(
-                        f"{path}: another command has written it for {LOCK_TIMEOUT_S:g} s; nothing is noted"
-                    )
-                at = datetime.now(UTC).isoformat(timespec="seconds")
-                known = [*self.acknowledged(), Acknowledged(series, run, at, _user())]
-                with part.open("xb") as file:
-                    file.write(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                part.replace(path)
-            finally:
-                os.close(descriptor)
-                part.unlink(missing_ok=True)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
+        self.acknowledged()  # nothing is added to what cannot be read
+        line = msgspec.json.encode(Acknowledged(series, run, datetime.now(UTC).isoformat(timespec="seconds")))
+        path = self.path / ACKNOWLEDGED
+        with _refusing(path, "cannot be written"), path.open("ab") as file:
+            file.write(line + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
@@ -211,25 +200,17 @@ def _refusing(path: Path, what: str) -> Iterator[None]:
         raise InfrastructureError(f"{where}: {what}: {error.strerror or error}{advice}") from error
 
 
-def _copy(file: BinaryIO, to: Path) -> str:
-    """Copy a file and return the hash of what was copied; it is on the disk then."""
-    digest = hashlib.sha256()
-    with to.open("xb") as copy:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-            copy.write(piece)
-        copy.flush()
-        os.fsync(copy.fileno())
-    return digest.hexdigest()
+def _named(file: BinaryIO, part: Path, place: Path) -> None:
+    """Give a file its name once it is on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+    part.replace(place)
 
 
 def hash_of(path: Path) -> str:
     """Return the SHA-256 of a file's content; raise `OSError` where it is no regular file."""
-    digest = hashlib.sha256()
     with open_regular(path) as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -10,15 +11,17 @@ from msgspec.structs import replace
 
 from bench_common.argument_types import InvalidValue
 from bench_common.engine_traits import engine_names
-from bench_common.errors import ExitCode
+from bench_common.errors import ExitCode, WeighbridgeError
+from bench_common.guard import error_lines
 from bench_common.options import Option, add_options
+from bench_common.streams import tell
 from bench_master.analysis.trend_source import BaselineWord
 from bench_master.run_extension import FIRST_RESULTS, RESULTS, OptionGroups, RunExtension
 
 if TYPE_CHECKING:
     from bench_master.options.run import RunOptions
     from bench_master.reports import ReportSource
-    from bench_master.run_data.measured import Part
+    from bench_master.run_data.measured import MeasuredRun, Part
 
 _DEFAULT: Final = "\0"
 """What no command line can have."""
@@ -84,9 +87,31 @@ class ArchiveExtension(RunExtension):
         folder = options.extensions.of(ArchiveOptions).archive
         if folder is None:
             return ExitCode.OK
-        from bench_features.archive.keeping import keep_run
-
         return keep_run(source.run, folder, quiet=options.quiet)
+
+
+def keep_run(run: MeasuredRun, folder: str, *, quiet: bool) -> ExitCode:
+    """Add a run to the archive, the default one if `folder` is empty; if that fails say what to do, and return 3.
+
+    The run is in its stats file whatever becomes of the archive.
+    """
+    from bench_features.archive.archive import Archive
+    from bench_master.progress_message import progress_message
+
+    try:
+        with progress_message("adding the run to the archive"), Archive.open(folder or None, create=True) as archive:
+            added, where = archive.add(run.path, run=run).run, archive.folder.shown
+    except (WeighbridgeError, OSError) as error:
+        lines = error_lines(error) if isinstance(error, WeighbridgeError) else [str(error)]
+        for line in lines:
+            tell(f"bench-master: the run is not in the archive: {line}")
+        same = f" --archive {shlex.quote(folder)}" if folder else ""
+        again = f"bench-master archive add {shlex.quote(str(run.path))}{same}"
+        tell(f"bench-master: it is whole in {run.path}; when the archive works again: {again}")
+        return ExitCode.INFRASTRUCTURE
+    if not quiet:
+        tell(f"archived as {added.id}: {where}")
+    return ExitCode.OK
 
 
 def _folder(text: str) -> str:

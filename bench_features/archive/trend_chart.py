@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import numpy as np
 
-from bench_common.safe_text import one_line
 from bench_features.archive.trend_types import TrendChange, TrendReport, TrendRun
-from bench_features.charts.layout import NoChartError, draw_x_axis, draw_y_axis, frame_panel
-from bench_features.charts.picture import LINE_HEIGHT, Frame, Picture, text_width
+from bench_features.charts.layout import Chart, KeyEntry
+from bench_features.charts.picture import Frame
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_change, format_change_interval, format_value, plural
 from bench_master.reports.palette import Theme, engine_hue
 
-Across: TypeAlias = Literal["date", "version"]
 MOST_BARS: Final = 400
 """Of more runs each is a speck, without its interval."""
 MOST_NAMED: Final = 6
@@ -46,27 +44,10 @@ class DateScale(Scale):
         return [(time, datetime.fromtimestamp(time, UTC).strftime(form)) for time in times]
 
 
-@dataclass(frozen=True, slots=True)
-class RunScale(Scale):
-    """Runs in their order, with a tick where the version changes."""
-
-    versions: Sequence[str] = ()
-
-    def ticks(self, most: int) -> list[tuple[float, str]]:
-        """Return the first run of each version; of many versions the newest ones that have room."""
-        places = [place for place, name in enumerate(self.versions) if not place or self.versions[place - 1] != name]
-        every = math.ceil(len(places) / max(2, most))
-        chosen = places[::-1][::every][::-1]
-        return [(float(place), one_line(self.versions[place])[:24]) for place in chosen]
-
-
-def draw_trend(trend: TrendReport, width: int, theme: Theme = "page", across: Across = "date") -> Picture:
-    """Draw a series of runs. Raises `NoChartError` without a run."""
-    if not trend.runs:
-        raise NoChartError("no run of the series has a value")
-    picture = Picture("trend", width, theme)
+def draw_trend(trend: TrendReport, width: int, theme: Theme = "page") -> Chart:
+    """Draw a series that has a run."""
+    picture = Chart("trend", width, theme)
     picture.title = f"{trend.treatment}: {trend.measure} over runs"
-    left, right = (58.0, 12.0) if picture.is_narrow else (74.0, 18.0)
     hue = engine_hue(str(trend.labels.get("engine", "")))
     few = len(trend.runs) <= MOST_BARS
     ends = [end for run in trend.runs for end in (run.low, run.high) if end is not None and few]
@@ -74,15 +55,13 @@ def draw_trend(trend: TrendReport, width: int, theme: Theme = "page", across: Ac
     _draw_key(picture, trend, hue, bars=bool(ends))
     if trend.breaks:
         picture.extend(10)  # for what changed
-    frame = frame_panel(picture, 190.0 if picture.is_narrow else 230.0, left=left, right=right)
+    frame = picture.panel(190.0 if picture.is_narrow else 230.0)
     scale = logarithmic([*values, *ends], frame.bottom, frame.top, trend.unit, room=1.03)
-    places = _places(trend.runs, frame, across)
-    xs = [places(float(place) if across == "version" else run.created_s) for place, run in enumerate(trend.runs)]
-    draw_y_axis(picture, frame, scale)
-    picture.extend(36)
-    draw_x_axis(
-        picture, frame, places, "run, by version" if across == "version" else "when the run began (UTC)", grid=False
-    )
+    low, high = min(run.created_s for run in trend.runs), max(run.created_s for run in trend.runs)
+    room = 0.02 * (high - low) or 1.0
+    places = DateScale(low - room, high + room, frame.left, frame.right)
+    xs = [places(run.created_s) for run in trend.runs]
+    picture.axes(frame, places, scale, "when the run began (UTC)")
     _draw_levels(picture, trend, xs, scale, frame)
     if few:
         for x, run in zip(xs, trend.runs, strict=True):
@@ -92,44 +71,31 @@ def draw_trend(trend: TrendReport, width: int, theme: Theme = "page", across: Ac
     _draw_breaks(picture, trend, xs, frame)
     for change in trend.changes:
         _draw_change(picture, trend, change, xs, scale)
-    picture.caption = _caption(trend, scale, across, bars=bool(ends))
+    picture.caption = _caption(trend, scale, bars=bool(ends))
     return picture
 
 
-def _draw_key(picture: Picture, trend: TrendReport, hue: str, *, bars: bool) -> None:
+def _draw_key(picture: Chart, trend: TrendReport, hue: str, *, bars: bool) -> None:
     """Write what the marks stand for."""
-    parts = [("run, with the interval of its median" if bars else "run", "run")]
-    parts += [("level", "level")] if len(trend.runs) > 1 else []
-    parts += [("change", "change")] if trend.changes else []
-    parts += [("the machine changed", "break")] if trend.breaks else []
-    x, top = 8.0, picture.extend(LINE_HEIGHT + 6)
-    for words, mark in parts:
-        wide = text_width(words) + 44
-        if x > 8 and x + wide > picture.width - 8:  # noqa: PLR2004
-            x, top = 8.0, picture.extend(LINE_HEIGHT)
-        y = top + 10
-        if mark == "run":
-            picture.mark(x + 10, y, 0, hue, size=3.2)
-        elif mark == "level":
-            picture.line([(x, y), (x + 22, y)], "ink", width=2)
-        elif mark == "change":
-            picture.mark(x + 10, y, 2, "ink", size=4.5)
-        else:
-            picture.line([(x + 10, y - 7), (x + 10, y + 7)], "muted", width=1.5, dash="4 3")
-        picture.text(x + 27, top + 14, words, ink="muted", room=picture.width - x - 30)
-        x += wide
+    draws: dict[str, Callable[[float, float], None]] = {
+        "run, with the interval of its median" if bars else "run": lambda x, y: picture.mark(
+            x + 10, y - 4, 0, hue, size=3.2
+        )
+    }
+    if len(trend.runs) > 1:
+        draws["level"] = lambda x, y: picture.line([(x, y - 4), (x + 22, y - 4)], "ink", width=2)
+    if trend.changes:
+        draws["change"] = lambda x, y: picture.mark(x + 10, y - 4, 2, "ink", size=4.5)
+    if trend.breaks:
+        draws["the machine changed"] = lambda x, y: _draw_break(picture, x + 10, y - 11, y + 3)
+    picture.entries([KeyEntry(words, "muted", 27.0, draw) for words, draw in draws.items()])
 
 
-def _places(runs: Sequence[TrendRun], frame: Frame, across: Across) -> Scale:
-    if across == "version":
-        names = [run.version for run in runs]
-        return RunScale(-0.5, len(runs) - 0.5, frame.left, frame.right, versions=names)
-    low, high = min(run.created_s for run in runs), max(run.created_s for run in runs)
-    room = 0.02 * (high - low) or 1.0
-    return DateScale(low - room, high + room, frame.left, frame.right)
+def _draw_break(picture: Chart, x: float, top: float, bottom: float, tip: str = "") -> None:
+    picture.line([(x, top), (x, bottom)], "muted", width=1.5, dash="4 3", tip=tip)
 
 
-def _draw_levels(picture: Picture, trend: TrendReport, xs: Sequence[float], scale: Scale, frame: Frame) -> None:
+def _draw_levels(picture: Chart, trend: TrendReport, xs: Sequence[float], scale: Scale, frame: Frame) -> None:
     """Draw the level of each stretch between changes and breaks: the median of its runs; and a change's interval."""
     begins = {change.first: change for change in trend.changes}
     bounds = sorted({0, *begins, *(one.first for one in trend.breaks), len(trend.runs)})
@@ -154,7 +120,7 @@ def _draw_levels(picture: Picture, trend: TrendReport, xs: Sequence[float], scal
         before = level
 
 
-def _draw_run(picture: Picture, x: float, run: TrendRun, scale: Scale, hue: str, unit: str) -> None:
+def _draw_run(picture: Chart, x: float, run: TrendRun, scale: Scale, hue: str, unit: str) -> None:
     tip = f"run {run.run}, {run.created}, {run.version}: {format_value(run.value, unit)}"
     if run.low is not None and run.high is not None:
         picture.line([(x, scale(run.low)), (x, scale(run.high))], hue, width=1)
@@ -162,11 +128,11 @@ def _draw_run(picture: Picture, x: float, run: TrendRun, scale: Scale, hue: str,
     picture.mark(x, scale(run.value), 0, hue, size=2.8, tip=f"{tip}, {plural(run.trials, 'trial')}")
 
 
-def _draw_breaks(picture: Picture, trend: TrendReport, xs: Sequence[float], frame: Frame) -> None:
+def _draw_breaks(picture: Chart, trend: TrendReport, xs: Sequence[float], frame: Frame) -> None:
     for one in reversed(trend.breaks):
         x = (xs[one.first - 1] + xs[one.first]) / 2
         tip = f"the machine changed: {one.text}"
-        picture.line([(x, frame.top - 6), (x, frame.bottom)], "muted", width=1.5, dash="4 3", tip=tip)
+        _draw_break(picture, x, frame.top - 6, frame.bottom, tip)
         right = x > (frame.left + frame.right) / 2
         room = (x - frame.left if right else frame.right - x) - 8
         picture.text(
@@ -181,9 +147,7 @@ def _draw_breaks(picture: Picture, trend: TrendReport, xs: Sequence[float], fram
         )
 
 
-def _draw_change(
-    picture: Picture, trend: TrendReport, change: TrendChange, xs: Sequence[float], scale: Scale
-) -> None:
+def _draw_change(picture: Chart, trend: TrendReport, change: TrendChange, xs: Sequence[float], scale: Scale) -> None:
     run = trend.runs[change.first]
     x, y = xs[change.first], scale(run.value)
     hollow = change.kind == "unconfirmed" or change.acknowledged
@@ -194,20 +158,20 @@ def _draw_change(
 
 
 def _words(change: TrendChange) -> str:
-    about = {"step": "", "confirmed": ", confirmed by a second run", "unconfirmed": ", unconfirmed"}[change.kind]
-    about += ", acknowledged" if change.acknowledged else ""
     size = f"{format_change(change.ratio)} {format_change_interval(change.low, change.high, change.ratio)}"
-    return f"{change.word} {size} since {change.created[:16].replace('T', ' ')} (run {change.run}{about})"
+    return f"{change.word} {size} {change.words}"
 
 
-def _caption(trend: TrendReport, scale: Scale, across: Across, *, bars: bool) -> str:
+def _caption(trend: TrendReport, scale: Scale, *, bars: bool) -> str:
     trials = sorted({run.trials for run in trend.runs})
-    counted = f"{trials[0]}" if len(trials) == 1 else f"{trials[0]} to {trials[-1]}"
+    counted = f", {' to '.join(dict.fromkeys(map(str, (trials[0], trials[-1]))))} trials each" if trials[-1] else ""
+    words = (
+        f"{', the median of its trials' if counted else ''}{' with its 95 % interval within the run' if bars else ''}"
+    )
     parts = [
-        f"Each dot: a run, the median of its trials{' with its 95 % interval within the run' if bars else ''}.",
-        f"n = {len(trend.runs)} {'run' if len(trend.runs) == 1 else 'runs'} on {trend.hosts}, {counted} trials each.",
+        f"Each dot: a run{words}.",
+        f"n = {len(trend.runs)} {'run' if len(trend.runs) == 1 else 'runs'} on {trend.hosts}{counted}.",
         f"{trend.direction.capitalize()} is better.",
-        "Runs stand in their order, not at their dates." if across == "version" else "",
         scale.words(f"{trend.measure}"),
     ]
     if trend.changes:

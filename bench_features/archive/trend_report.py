@@ -1,14 +1,13 @@
-"""Trends as text, CSV and JSON."""
+"""Trends as text and JSON."""
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from typing import Final, TextIO
 
 from bench_common.safe_text import one_line
-from bench_features.archive.trend_types import TrendChange, TrendReport
+from bench_features.archive.trend_types import TrendChange, TrendReport, minute
 from bench_master.analysis.report_types import as_json
 from bench_master.formatting import (
     Column,
@@ -18,37 +17,45 @@ from bench_master.formatting import (
     format_value,
     paragraph,
     plural,
-    table_cell,
 )
+from bench_master.reports.table import Cell, Field, Table, count, table_of, table_text, words
 
-CSV_FIELDS: Final = (
-    "series", "scenario", "treatment", "hosts", "measure", "unit", "run", "created", "version", "value", "low",
-    "high", "trials", "change", "verdict", "ratio", "ratio_low", "ratio_high", "acknowledged", "machine_change",
-)  # fmt: skip
-"""The columns of the CSV output: a row for each run."""
 _MARKS: Final = {"step": "", "confirmed": " +", "unconfirmed": " *"}
 
 
-def list_lines(trends: Sequence[TrendReport]) -> Iterator[str]:
-    """Yield a table of series, with the last change of each."""
-    columns = [
-        Column("series", left=True),
-        Column("measure", left=True),
-        Column("runs"),
-        Column("last change", left=True),
-    ]
-    columns += [Column("since", left=True), Column("hosts", left=True, droppable=True)]
+def trend_tables(trends: Sequence[TrendReport]) -> Iterator[Table]:
+    """Yield a table of the series of each scenario, with the last change of each."""
     for scenario in dict.fromkeys(one.scenario for one in trends):
-        yield one_line(scenario or "unnamed scenario")
-        rows = []
-        for one in trends:
-            if one.scenario == scenario:
-                last = one.changes[-1] if one.changes else None
-                change = "-" if last is None else f"{last.word.upper()} {format_change(last.ratio, sided=True)}"
-                since = "-" if last is None else f"{_minute(last.created)}{_MARKS[last.kind]}"
-                name = f"{one.series}  {one.treatment}"
-                rows.append([name, one.measure, str(len(one.runs)), change, since, one.hosts])
-        yield from fit_table(columns, rows)
+        own = [(one, one.changes[-1] if one.changes else None) for one in trends if one.scenario == scenario]
+        yield table_of(one_line(scenario or "unnamed scenario"), "", _FIELDS, own)
+
+
+_FIELDS: Final[Sequence[Field[tuple[TrendReport, TrendChange | None]]]] = (
+    Field(Column("series", left=True), lambda row: _series_cell(row[0])),
+    words("measure", lambda row: row[0].measure),
+    count("runs", lambda row: len(row[0].runs)),
+    words(
+        "last change",
+        lambda row: f"{row[1].word.upper()} {format_change(row[1].ratio, sided=True)}" if row[1] else "none",
+    ),
+    words(
+        "since",
+        lambda row: f"{minute(row[1].created)}{_MARKS[row[1].kind]}" if row[1] else minute(row[0].runs[0].created),
+    ),
+    words("hosts", lambda row: row[0].hosts, droppable=True),
+)
+
+
+def _series_cell(trend: TrendReport) -> Cell:
+    text = f"{trend.series}  {one_line(trend.treatment)}"
+    return Cell(text, left=True, link=f"#{trend.series}" if len(trend.runs) > 1 else "")
+
+
+def list_lines(trends: Sequence[TrendReport]) -> Iterator[str]:
+    """Yield the tables of series, and what their signs mean."""
+    for table in trend_tables(trends):
+        yield table.name
+        yield from table_text(table)
         yield ""
     yield from _legend([change for one in trends for change in one.changes[-1:]])
 
@@ -62,7 +69,7 @@ def lines(trend: TrendReport) -> Iterator[str]:
     yield from paragraph(one_line(f"{trend.answer[:1].upper()}{trend.answer[1:]}."), indent=2, hanging=4)
     if trend.runs:
         first, last = trend.runs[0], trend.runs[-1]
-        text = f"{plural(len(trend.runs), 'run')} from {_minute(first.created)} to {_minute(last.created)} (UTC)"
+        text = f"{plural(len(trend.runs), 'run')} from {minute(first.created)} to {minute(last.created)} (UTC)"
         yield from paragraph(f"{text}; margin {100 * trend.margin:.3g} %; {trend.direction} is better.", indent=2)
     if trend.changes or trend.breaks:
         yield ""
@@ -83,16 +90,16 @@ def _events(trend: TrendReport) -> Iterator[str]:
     columns += [Column("interval", left=True), Column("runs"), Column("first run", left=True)]
     columns += [Column("version", left=True, droppable=True)]
     rows = [(one.first, _change_row(one)) for one in trend.changes]
-    rows += [(one.first, [_minute(one.created), "BREAK", "-", "-", "-", one.run, "-"]) for one in trend.breaks]
+    rows += [(one.first, [minute(one.created), "BREAK", "-", "-", "-", one.run, "-"]) for one in trend.breaks]
     yield from fit_table(columns, [row for _, row in sorted(rows, key=lambda pair: pair[0])])
     for one in trend.breaks:
-        text = f"BREAK {_minute(one.created)}: the machine changed ({one.text}); nothing is compared across."
+        text = f"BREAK {minute(one.created)}: the machine changed ({one.text}); nothing is compared across."
         yield from paragraph(one_line(text), indent=2, hanging=4)
 
 
 def _change_row(change: TrendChange) -> list[str]:
     return [
-        _minute(change.created),
+        minute(change.created),
         f"{change.word.upper()}{_MARKS[change.kind]}{' a' if change.acknowledged else ''}",
         format_change(change.ratio, sided=True),
         format_change_interval(change.low, change.high, change.ratio),
@@ -112,32 +119,7 @@ def _legend(changes: Sequence[TrendChange]) -> Iterator[str]:
         yield from paragraph("a acknowledged: later runs are judged by the new level.", indent=2)
 
 
-def _minute(created: str) -> str:
-    return created[:16].replace("T", " ")
-
-
 def write_json(trends: Sequence[TrendReport], out: TextIO, *, alone: bool) -> None:
     """Write ``weighbridge-trend``: one object, or a list of them."""
     json.dump(as_json(trends[0]) if alone else [as_json(one) for one in trends], out, indent=2, ensure_ascii=False)
     out.write("\n")
-
-
-def write_csv(trends: Sequence[TrendReport], out: TextIO) -> None:
-    """Write one row for each run."""
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_FIELDS)
-    for trend in trends:
-        changes = {one.first: one for one in trend.changes}
-        breaks = {one.first: one.text for one in trend.breaks}
-        about = [trend.series, trend.scenario, trend.treatment, trend.hosts, trend.measure, trend.unit]
-        for place, run in enumerate(trend.runs):
-            row: list[object] = [*about, run.run, run.created, run.version, run.value, run.low, run.high, run.trials]
-            change = changes.get(place)
-            if change is None:
-                row += [None] * 6
-            else:
-                known = "yes" if change.acknowledged else "no"
-                row += [change.kind, change.word, change.ratio, change.low, change.high, known]
-            row.append(breaks.get(place))
-            cells = (table_cell(cell) if isinstance(cell, str) else cell for cell in row)
-            writer.writerow(["" if cell is None else cell for cell in cells])

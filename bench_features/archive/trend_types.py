@@ -15,6 +15,11 @@ TREND_VERSION: Final = 1
 ChangeKind: TypeAlias = Literal["step", "confirmed", "unconfirmed"]
 
 
+def minute(created: str) -> str:
+    """Return a time (ISO 8601) to the minute, as people read it."""
+    return created[:16].replace("T", " ")
+
+
 class TrendRun(Struct, frozen=True):
     """One run of a series."""
 
@@ -27,13 +32,13 @@ class TrendRun(Struct, frozen=True):
     version: str
     """The version of the engine, else that of Weighbridge."""
     value: float
-    """The median of its trials."""
+    """The median of its trials; of another measure than the primary one what its report has."""
     low: float | None
     """Lower end of the interval of that within the run (95 %); None below six trials, and above 1,000."""
     high: float | None
     """Upper end."""
     trials: int
-    """How many trials have a value."""
+    """How many trials have a value; 0 of a measure whose value is over all trials."""
 
 
 class TrendChange(Struct, frozen=True):
@@ -59,6 +64,13 @@ class TrendChange(Struct, frozen=True):
     """Runs of the new level, up to the next change or break."""
     acknowledged: bool
     """Whether somebody said that it is known."""
+
+    @property
+    def words(self) -> str:
+        """When it was, by which run, and how sure that is."""
+        sure = {"step": "", "confirmed": ", confirmed by a second run", "unconfirmed": ", unconfirmed"}[self.kind]
+        known = ", acknowledged" if self.acknowledged else ""
+        return f"since {minute(self.created)} (run {self.run}{sure}{known})"
 
 
 class FactChange(Struct, frozen=True):

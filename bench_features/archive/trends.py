@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
 
-import numpy as np
-
-from bench_common.thresholds import better_direction, is_speed
+from bench_common.errors import UsageError, did_you_mean
+from bench_common.safe_text import one_line
+from bench_common.thresholds import Primary
+from bench_features.archive.facts import machine_facts, steadied
 from bench_features.archive.trend_types import (
     TREND_FORMAT,
     TREND_VERSION,
@@ -25,20 +26,44 @@ from bench_features.archive.trend_types import (
     TrendReport,
     TrendRun,
 )
-from bench_features.archive.types import STATISTICS, ArchivedValue, Series, TrendPoint
+from bench_features.archive.types import Series, TrendPoint
+from bench_master.analysis.verdict_makers import words_of
 from bench_master.formatting import format_change, plural
-from bench_master.verdicts import between_runs, signed_rank
+from bench_master.verdicts import between_runs
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, RunLevels
 from bench_master.verdicts.change_points import TREND_P, Outlook, find_steps, judge_newest
-from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Word
+from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN
 from bench_master.verdicts.signed_rank import Interval
+from bench_master.verdicts.spread import spread_of
 
 MOST_TRIALS: Final = 1000
 """Of more trials the interval of a run's median takes too much memory, and is too narrow to be seen."""
-_MOST_VALUES: Final = 2_000_000
-"""Averages of pairs of trials that are in memory at the same time."""
 _BESIDE: Final = 2
 """A step may be found a run or two beside the change that somebody acknowledged."""
+
+
+def points_of(series: Series, measure: str | None = None) -> tuple[Primary, list[TrendPoint]]:
+    """Return the measure, the primary one or another, and the points of a series by it, the oldest first.
+
+    Another one is ``OPERATION.STATISTIC``, such as ``start.p95``, or the name of a metric. Raises `UsageError` for a
+    measure that the newest run of the series has not.
+    """
+    name, known = measure or series.measure.name, series.members[-1][1].measures()
+    if name not in known:
+        names = ", ".join(map(one_line, sorted(known)[:12]))
+        raise UsageError(f"measure {one_line(name)}: not in this series{did_you_mean(name, known)}; it has {names}")
+    found: list[TrendPoint] = []
+    machine: dict[str, str] = {}
+    for run, one in series.members:
+        _, value = one.measures().get(name, (None, None))
+        if value is None or run.created is None:
+            continue
+        facts = machine_facts(run.hosts)
+        steady = steadied(machine, facts)
+        machine = machine if steady == machine else steady
+        trials = one.trials if name == series.measure.name else ()
+        found.append(TrendPoint(run.id, run.created, one.engine_version or run.version, value, trials, machine))
+    return known[name][0], found
 
 
 def build_trend(
@@ -47,22 +72,20 @@ def build_trend(
     *,
     margin: float = DEFAULT_MARGIN,
     acknowledged: Collection[str] = (),
-    measure: tuple[str, str, str | None] | None = None,
+    measure: Primary | None = None,
 ) -> TrendReport:
     """Return the trend of points, the oldest first; `acknowledged` are ids of runs that begin a known change.
 
-    `measure` has name, unit and direction of one that is not the primary measure. Points without a positive value are
-    left out: they have no level.
+    `measure` is one that is not the primary measure. Points without a positive value have no level, and are left out.
     """
-    name, unit, declared = measure or (series.measure, series.unit, series.direction)
-    direction = better_direction(unit, declared)
+    measure = measure or series.measure
     known = with_levels(points)
     levels = levels_of(known)
     breaks = find_breaks(known)
     outlook, changes = Outlook("few", (), 0), []
     if known:
         outlook = judge_newest(levels, margin, start_of(known, breaks, acknowledged))
-        changes = _changes(known, levels, breaks, acknowledged, margin, words_of(name, unit, direction))
+        changes = _changes(known, levels, breaks, acknowledged, margin, measure)
     regime = (*outlook.regime, len(known) - 1) if outlook.state == "steady" else outlook.regime
     regime = () if outlook.state == "confirmed" else regime
     expected = _expected(levels.taken(regime))
@@ -74,33 +97,18 @@ def build_trend(
         treatment=series.title,
         labels=series.labels,
         hosts=series.hosts,
-        measure=name,
-        unit=unit,
-        direction=direction,
+        measure=measure.name,
+        unit=measure.unit,
+        direction=measure.direction,
         margin=margin,
         answer=_answer(series.title, changes, known),
         state=outlook.state,
         next_low=expected[0] if expected else None,
         next_high=expected[1] if expected else None,
-        runs=_runs(known),
+        runs=[_run(point) for point in known],
         changes=changes,
         breaks=breaks,
     )
-
-
-def measure_of(
-    series: Series, values: Sequence[ArchivedValue], name: str | None
-) -> tuple[str, str, str | None] | None:
-    """Return name, unit and direction of a measure of a series, by its values in a run; None for the primary measure.
-
-    A metric may have the name of the primary measure, and what it declares is not always what runs are judged by.
-    """
-    if name is None or name == series.measure:
-        return None
-    for value in values:
-        if name in (value.name, *(f"{value.name}.{statistic}" for statistic in STATISTICS)):
-            return name, value.unit, value.direction
-    return name, "", None
 
 
 def with_levels(points: Sequence[TrendPoint]) -> list[TrendPoint]:
@@ -140,48 +148,25 @@ def changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> list[F
     ]
 
 
-def words_of(name: str, unit: str, direction: str) -> tuple[Word, Word]:
-    """Return the words for a measure that rises and for one that falls."""
-    words: tuple[Word, Word] = ("slower", "faster") if is_speed(name, unit) else ("worse", "better")
-    return words if direction == "lower" else (words[1], words[0])
-
-
 def iso(seconds: float) -> str:
     """Return a time as ISO 8601 in UTC, to the second."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def _runs(points: Sequence[TrendPoint]) -> list[TrendRun]:
-    ends = _intervals(points)
-    return [
-        TrendRun(
-            run=point.run_id,
-            created=iso(point.created),
-            created_s=point.created,
-            version=point.version,
-            value=point.value,
-            low=None if place not in ends else min(point.value, ends[place][0]),
-            high=None if place not in ends else max(point.value, ends[place][1]),
-            trials=len(point.trials),
-        )
-        for place, point in enumerate(points)
-    ]
-
-
-def _intervals(points: Sequence[TrendPoint]) -> dict[int, tuple[float, float]]:
-    """Return the intervals of the medians, by place, of runs that have one; those with as many trials at once."""
-    groups: dict[int, list[int]] = {}
-    for place, point in enumerate(points):
-        if len(point.trials) <= MOST_TRIALS and min(point.trials, default=0.0) > 0.0:
-            groups.setdefault(len(point.trials), []).append(place)
-    found: dict[int, tuple[float, float]] = {}
-    for trials, places in groups.items():
-        for first in range(0, len(places), max(1, _MOST_VALUES // trials**2)):
-            part = places[first : first + max(1, _MOST_VALUES // trials**2)]
-            ends = signed_rank.exact_intervals(np.log([points[place].trials for place in part]), ALPHA)
-            if ends is not None:
-                found |= zip(part, zip(*np.exp(ends).tolist(), strict=True), strict=True)
-    return found
+def _run(point: TrendPoint) -> TrendRun:
+    known = len(point.trials) <= MOST_TRIALS and min(point.trials, default=0.0) > 0.0
+    spread = spread_of(point.trials, log=True) if known else None
+    ends = None if spread is None or not spread.is_interval else spread
+    return TrendRun(
+        run=point.run_id,
+        created=iso(point.created),
+        created_s=point.created,
+        version=point.version,
+        value=point.value,
+        low=None if ends is None else min(point.value, ends.low),
+        high=None if ends is None else max(point.value, ends.high),
+        trials=len(point.trials),
+    )
 
 
 def _changes(
@@ -190,8 +175,9 @@ def _changes(
     breaks: Sequence[TrendBreak],
     acknowledged: Collection[str],
     margin: float,
-    words: tuple[Word, Word],
+    measure: Primary,
 ) -> list[TrendChange]:
+    worse, better = words_of(measure)
     steps = find_steps(levels.values, margin, [one.first for one in breaks])
     found: list[tuple[int, ChangeKind, float, Interval]] = [
         (step.first, "step", step.difference, step.interval) for step in steps
@@ -212,7 +198,7 @@ def _changes(
             created=iso(points[first].created),
             version=points[first].version,
             kind=kind,
-            word=words[0] if difference > 0.0 else words[1],
+            word=worse if (difference > 0.0) == (measure.direction == "lower") else better,
             ratio=math.exp(difference),
             low=math.exp(interval.low),
             high=math.exp(interval.high),
@@ -234,7 +220,5 @@ def _answer(title: str, changes: Sequence[TrendChange], points: Sequence[TrendPo
     if not changes:
         return f"no change of {title} in {plural(len(points), 'run')}"
     last = changes[-1]
-    about = {"step": "", "confirmed": ", confirmed by a second run", "unconfirmed": ", one more run must confirm it"}
-    known = ", acknowledged" if last.acknowledged else ""
-    change = format_change(last.ratio, sided=True)
-    return f"{last.word.upper()} {title} {change} since {last.created} (run {last.run}{about[last.kind]}{known})"
+    more = "; one more run must confirm it" if last.kind == "unconfirmed" else ""
+    return f"{last.word.upper()} {title} {format_change(last.ratio, sided=True)} {last.words}{more}"

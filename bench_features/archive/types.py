@@ -1,68 +1,60 @@
-"""What the archive has of its stats files: runs with their hosts and treatments; series and their points."""
+"""What the archive has of its stats files: runs with their treatments, as reports have them; and series of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Struct
 
+from bench_common.argument_types import InvalidValue
 from bench_common.options import Option
-from bench_features.archive.options import moment
-
-State: TypeAlias = Literal["complete", "incomplete", "damaged"]
+from bench_common.thresholds import Primary, better_direction
+from bench_common.units import parse_duration
+from bench_master.analysis.report_types import RunReport, RunState, TotalsReport
+from bench_master.run_data.summary import HostSummary
+from bench_master.run_data.treatment_types import MetricReport, OperationReport
 
 ID_CHARS: Final = 12
 """How much of a run's hash is shown as its id."""
-PRIMARY: Final = "primary"
-"""The kind of the value by which the treatment's trials are compared; others are `OPERATION` and `METRIC`."""
-OPERATION: Final = "operation"
-METRIC: Final = "metric"
-STATISTICS: Final = ("mean", "p50", "p95", "p99", "max")
-"""What is kept of an operation in each trial; of a metric there is its mean."""
 
 
-class ArchivedHost(Struct, kw_only=True, omit_defaults=True):
-    """A host of a run."""
-
-    label: str
-    environment: str | None = None
-    facts: dict[str, str] = {}
-    """Its properties that identify it or are set."""
-    noise: dict[str, str] = {}
-    """Its properties that change by themselves and explain nothing."""
-    engines: dict[str, str] = {}
-    """The versions of its engines."""
-
-
-class ArchivedValue(Struct, kw_only=True, omit_defaults=True):
-    """A measure of a treatment, trial by trial; None where a trial has no value."""
-
-    kind: str
-    """`PRIMARY`, `OPERATION` or `METRIC`."""
-    name: str
-    unit: str = ""
-    direction: str | None = None
-    """``lower`` or ``higher`` is better; None if undeclared."""
-    trials: dict[str, list[float | None]] = {}
-    """The value of each measured trial, by statistic; of a primary measure ``value``."""
-
-
-class ArchivedTreatment(Struct, kw_only=True, omit_defaults=True):
+class ArchivedTreatment(Struct, kw_only=True):
     """A treatment of a run."""
 
     title: str
     series: str
     """The key of its series, the same in all runs that may be compared."""
-    labels: dict[str, Any] = {}
-    engine_version: str = ""
-    failed: int = 0
-    values: list[ArchivedValue] = []
+    labels: dict[str, Any]
+    engine_version: str
+    failed: int
+    measure: Primary | None
+    """By what its trials are compared; None of a host's ceiling."""
+    trials: list[float]
+    """The value of each measured trial that has one."""
+    operations: dict[str, OperationReport]
+    metrics: dict[str, MetricReport]
 
     @property
-    def primary(self) -> ArchivedValue | None:
-        """The measure by which its trials are compared."""
-        return next((value for value in self.values if value.kind == PRIMARY), None)
+    def value(self) -> float | None:
+        """The median of the trials' values; None without any."""
+        return median(self.trials) if self.trials else None
+
+    def measures(self) -> dict[str, tuple[Primary, float | None]]:
+        """Return every measure by its name, with its value: of others than the primary one that of the report."""
+        found: dict[str, tuple[Primary, float | None]] = {}
+        for name, metric in self.metrics.items():
+            direction = better_direction(metric.unit, metric.direction)
+            found[name] = Primary(name, "metric", metric.unit, direction), metric.median
+        for name, operation in self.operations.items():
+            values = {"mean": operation.mean_s, **operation.percentiles_s, "max": operation.max_s}
+            for each, value in values.items():
+                found[f"{name}.{each}"] = Primary(f"{name}.{each}", "duration", "s", "lower", name), value
+        if self.measure is not None:
+            found[self.measure.name] = self.measure, self.value
+        return found
 
 
 class ArchivedRun(Struct, kw_only=True, omit_defaults=True):
@@ -70,7 +62,7 @@ class ArchivedRun(Struct, kw_only=True, omit_defaults=True):
 
     sha256: str
     """The hash of its stats file's content."""
-    state: State
+    state: RunState
     bytes: int
     """Size of the stats file."""
     problem: str = ""
@@ -79,30 +71,16 @@ class ArchivedRun(Struct, kw_only=True, omit_defaults=True):
     """The id that the run gave itself; a resumed run keeps it."""
     created: float | None = None
     """When it began (Unix, seconds)."""
-    duration_s: float | None = None
     scenario: str | None = None
-    noop: bool = False
-    imported: bool = False
-    version: str = ""
-    """The version of Weighbridge that ran it."""
-    versions: dict[str, str] = {}
-    argv: list[str] = []
-    hosts: list[ArchivedHost] = []
-    """In the order of their names."""
-    done: int = 0
-    failed: int = 0
-    measure: str = ""
-    """By what its treatment is compared, where it has a single one."""
-    unit: str = ""
-    value: float | None = None
-    """The median of the trials' values of that."""
+    report: RunReport | None = None
+    """What its report says of the run; None of a file that cannot be read."""
+    totals: TotalsReport | None = None
+    hosts: dict[str, HostSummary] = {}
     verdict: str = ""
     """What its only comparison found, or how many of several found what; empty without comparisons."""
     trust: str = ""
     """How far its report can be trusted, in a word."""
-    treatment_count: int = 0
     treatments: list[ArchivedTreatment] = []
-    """Only a run that was asked for by itself has them."""
     superseded: bool = False
     """Whether a later file of the same run, which was resumed, is in the archive."""
 
@@ -114,22 +92,57 @@ class ArchivedRun(Struct, kw_only=True, omit_defaults=True):
     @property
     def place(self) -> str:
         """The names of its hosts: a part of the identity of its series."""
-        return ", ".join(host.label for host in self.hosts)
+        return ", ".join(sorted(self.hosts))
 
     @property
-    def machine(self) -> dict[str, str]:
-        """What identifies and sets its hosts; facts of several hosts have the host's name before them."""
-        alone = len(self.hosts) == 1
-        return {
-            name if alone else f"{host.label}: {name}": value
-            for host in self.hosts
-            for name, value in host.facts.items()
-        }
+    def version(self) -> str:
+        """The version of Weighbridge that ran it."""
+        return "" if self.report is None else self.report.versions.get("weighbridge", "")
+
+    @property
+    def done(self) -> int:
+        """The jobs that were done."""
+        return 0 if self.totals is None else self.totals.done
+
+    @property
+    def failed(self) -> int:
+        """The jobs that failed or were lost."""
+        return 0 if self.totals is None else self.totals.failed + self.totals.lost
 
     @property
     def counts(self) -> bool:
         """Whether it enters trends: it is whole, measured here, and no earlier state of another file."""
         return not self.problem and self.state == "complete" and self.created is not None and not self.superseded
+
+
+_DAYS_S: Final = {"d": 86_400.0, "w": 7 * 86_400.0}
+
+
+def span(text: str) -> float:
+    """Return a span such as ``30d``, ``2w`` or ``12h`` in seconds: a type of arguments."""
+    number, unit = text[:-1], text[-1:]
+    if unit.isdigit():  # seconds elsewhere; who asks for the last 5 means days
+        raise InvalidValue(f"{text!r}: expected a span of time with its unit, such as {text}d or {text}h")
+    if unit in _DAYS_S and number.isascii() and number.replace(".", "", 1).isdigit():
+        return float(number) * _DAYS_S[unit]
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise InvalidValue(f"{text!r}: expected a span of time, such as 30d, 2w or 12h") from error
+
+
+def moment(text: str) -> float:
+    """Return a date, a time or how long ago it was as Unix seconds: a type of arguments."""
+    try:
+        try:
+            found = datetime.fromisoformat(text)
+        except ValueError:
+            found = datetime.now(UTC) - timedelta(seconds=span(text))
+        return (found if found.tzinfo else found.astimezone()).timestamp()
+    except (InvalidValue, ValueError, OverflowError) as error:
+        raise InvalidValue(
+            f"{text!r}: expected a date such as 2026-11-22 or 2026-11-22T18:00, or a span such as 30d or 12h"
+        ) from error
 
 
 class RunFilter(Struct, frozen=True):
@@ -141,19 +154,17 @@ class RunFilter(Struct, frozen=True):
         float | None,
         Option("--since TIME", "only runs begun since: a date (2026-11-22), or 30d, 12h ago", type=moment),
     ] = None
-    limit: int | None = None
-    """At most so many, the newest."""
 
     def meets(self, run: ArchivedRun) -> bool:
-        """Whether a run meets it, whatever the limit."""
+        """Whether a run meets it."""
         return (
             self.scenario in (None, run.scenario)
-            and (self.host is None or any(host.label == self.host for host in run.hosts))
+            and (self.host is None or self.host in run.hosts)
             and (self.since_s is None or (run.created is not None and run.created >= self.since_s))
         )
 
 
-class Added(Struct, frozen=True):
+class Added(NamedTuple):
     """What became of a file that was added."""
 
     run: ArchivedRun
@@ -169,13 +180,10 @@ class Series(Struct, frozen=True):
     title: str
     """The treatment's title in its newest run."""
     labels: Mapping[str, Any]
-    measure: str
-    unit: str
-    direction: str | None
-    """``lower`` or ``higher`` is better."""
+    measure: Primary
     hosts: str
-    runs: int
-    """How many points it has."""
+    members: Sequence[tuple[ArchivedRun, ArchivedTreatment]]
+    """Its runs, the oldest first."""
 
 
 class TrendPoint(Struct, frozen=True):
@@ -188,8 +196,8 @@ class TrendPoint(Struct, frozen=True):
     version: str
     """The version of the engine under test, else that of Weighbridge."""
     value: float
-    """The median of the trials' values."""
-    trials: tuple[float, ...]
-    """The value of each measured trial that has one."""
+    """The median of the trials' values, or the value that the report has of another measure."""
+    trials: Sequence[float]
+    """The value of each measured trial that has one; of the primary measure alone."""
     machine: Mapping[str, str]
     """What identifies and sets the machine: a series breaks where it changes."""

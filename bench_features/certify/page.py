@@ -7,24 +7,20 @@ from itertools import groupby
 from typing import Final
 
 from bench_common.safe_text import one_line
-from bench_features.certify.certificate import Bounded, Certificate, CertifiedMeasure, FalseWords
+from bench_features.certify.certificate import Bounded, Certificate, CertifiedMeasure, CertifiedRun, FalseWords
 from bench_features.certify.findings import PROMISED
 from bench_master.formatting import (
-    Column,
     escape_markdown,
     field,
-    fit_table,
     format_bytes,
     format_change,
     format_share,
     format_span,
-    format_value,
     heading,
-    markdown_table,
     paragraph,
     plural,
-    says_nothing,
 )
+from bench_master.reports.table import Field, Table, markdown_of, measured, numbers, table_of, table_text, words
 from bench_master.verdicts.confounds import shown
 
 NONE: Final = "none"
@@ -41,23 +37,25 @@ def page_lines(certificate: Certificate, void: Sequence[str] = (), *, verbose: b
     yield from paragraph(false_words_text(certificate.false_words), indent=2)
     yield ""
     yield from paragraph(_SHOWS, indent=2)
-    yield from _measures(certificate)
+    for table in _tables(certificate):
+        yield from table_text(table)
+    yield from paragraph(_COLUMNS, indent=2)
     yield ""
     for name, text in facts(certificate):
         yield from field(name, text)
     if verbose:
         yield ""
-        yield from fit_table(_RUN_COLUMNS, _run_rows(certificate))
+        yield from table_text(table_of("", "", _RUN_FIELDS, certificate.runs))
 
 
 def false_words_text(found: FalseWords) -> str:
     """Return how often equal treatments were called different, with what that can mean at most."""
-    words = ", ".join(f"{count} {word}" for word, count in found.words.items())
+    counts = ", ".join(f"{count} {word}" for word, count in found.words.items())
     share = f"{found.runs_found or 'none'} of {plural(found.runs, 'run')}"
     ends = f"{100 * found.runs_low:.1f} to {100 * found.runs_high:.1f} % at 95 %"
     return (
         f"Equal treatments were called different in {share} ({ends}; promised: at most {100 * PROMISED:.0f} %). "
-        f"{plural(found.comparisons, 'comparison')}: {words or 'none'}."
+        f"{plural(found.comparisons, 'comparison')}: {counts or 'none'}."
     )
 
 
@@ -72,51 +70,36 @@ def clause(certificate: Certificate) -> str:
     return f"{text}, {plural(certificate.rounds, 'round')} show {format_share(least)} of {first.measure}"
 
 
-def _measures(certificate: Certificate) -> Iterator[str]:
-    for title, columns, rows in _tables(certificate):
-        if title:
-            yield from paragraph(title, indent=2, hanging=4)
-        yield from fit_table(columns, rows)
-    yield from paragraph(_COLUMNS, indent=2)
+def _tables(certificate: Certificate) -> Iterator[Table]:
+    """Yield a table of the measures of each treatment."""
+    several = len({one.treatment for one in certificate.measures}) > 1
+    for treatment, own in groupby(certificate.measures, key=lambda one: one.treatment):
+        measures = list(own)
+        fields: list[Field[CertifiedMeasure]] = [
+            words("measure", lambda one: one.measure),
+            measured("value", lambda one: one.value, lambda one: one.unit),
+            numbers("floor", lambda one: one.floor, format_share),
+            *(_least(count) for count in measures[0].detectable),
+            numbers("runs", lambda one: one.between_runs, format_share, optional=True),
+            numbers("days", lambda one: one.between_days, format_share, optional=True),
+        ]
+        yield table_of("", one_line(treatment) if several else "", fields, measures)
+
+
+def _least(count: str) -> Field[CertifiedMeasure]:
+    return numbers(f"n={count}", lambda one: one.detectable.get(count), format_share)
 
 
 _COLUMNS: Final = (
     "floor: 19 of 20 runs found less between equal treatments. runs, days: standard deviation of the runs of one "
     "day, and of days."
 )
-
-
-def _tables(certificate: Certificate) -> Iterator[tuple[str, list[Column], list[list[str]]]]:
-    """Yield a table for each treatment: its name, if there are several, its columns and its rows."""
-    several = len({one.treatment for one in certificate.measures}) > 1
-    for treatment, own in groupby(certificate.measures, key=lambda one: one.treatment):
-        measures = list(own)
-        counts = list(measures[0].detectable)
-        columns = [
-            Column("measure", left=True), Column("value"), Column("floor"),
-            *(Column(f"n={count}") for count in counts),
-            Column("runs", optional=True), Column("days", optional=True),
-        ]  # fmt: skip
-        rows = [_row(one, counts) for one in measures]
-        told = [place for place, column in enumerate(columns) if not (column.optional and _is_empty(rows, place))]
-        yield (
-            one_line(treatment) if several else "",
-            [columns[place] for place in told],
-            [[row[place] for place in told] for row in rows],
-        )
-
-
-def _is_empty(rows: Sequence[Sequence[str]], place: int) -> bool:
-    return says_nothing(row[place] for row in rows)
-
-
-def _row(one: CertifiedMeasure, counts: Sequence[str]) -> list[str]:
-    least = [format_share(one.detectable.get(count)) for count in counts]
-    value = format_value(one.value, one.unit)
-    return [
-        one.measure, value, format_share(one.floor), *least, format_share(one.between_runs),
-        format_share(one.between_days),
-    ]  # fmt: skip
+_RUN_FIELDS: Final[Sequence[Field[CertifiedRun]]] = (
+    words("run", lambda run: run.run_id),
+    words("began", lambda run: run.began[:19].replace("T", " ")),
+    numbers("took", lambda run: run.took_s, format_span),
+    words("words", lambda run: ", ".join(f"{one.word} {format_change(one.ratio)}" for one in run.comparisons)),
+)
 
 
 def facts(certificate: Certificate) -> Iterator[tuple[str, str]]:
@@ -150,17 +133,17 @@ def markdown_lines(certificate: Certificate, void: Sequence[str] = (), *, verbos
     yield ""
     yield _SHOWS
     yield ""
-    for title, columns, rows in _tables(certificate):
-        if title:
-            yield from (escape_markdown(title), "")
-        yield from markdown_table(columns, rows)
+    for table in _tables(certificate):
+        if table.caption:
+            yield from (escape_markdown(table.caption), "")
+        yield from markdown_of(table)
         yield ""
     yield escape_markdown(_COLUMNS)
     yield ""
     yield from (f"- **{name}**: {escape_markdown(text)}" for name, text in facts(certificate))
     if verbose:
         yield ""
-        yield from markdown_table(_RUN_COLUMNS, _run_rows(certificate))
+        yield from markdown_of(table_of("", "", _RUN_FIELDS, certificate.runs))
 
 
 def _bounded(found: Bounded) -> str:
@@ -191,16 +174,3 @@ def machine_text(certificate: Certificate) -> str:
         f"Weighbridge {shown(machine.get('weighbridge_version'))}",
     ]
     return ", ".join(parts)
-
-
-_RUN_COLUMNS: Final = (
-    Column("run", left=True), Column("began", left=True), Column("took"), Column("words", left=True),
-)  # fmt: skip
-
-
-def _run_rows(certificate: Certificate) -> list[list[str]]:
-    return [
-        [run.run_id, run.began[:19].replace("T", " "), format_span(run.took_s),
-         ", ".join(f"{one.word} {format_change(one.ratio)}" for one in run.comparisons)]
-        for run in certificate.runs
-    ]  # fmt: skip

@@ -8,7 +8,7 @@ too few values, no area on an axis that does not begin at 0.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Struct
 
@@ -66,14 +66,26 @@ NARROW: Final = 350
 """Pixels of a chart on a telephone."""
 
 
-def draw_chart(name: str, source: ChartSource, width: int = WIDE, theme: Theme = "page") -> Picture:
-    """Return a chart. Raises `UsageError` for an unknown name, `NoChartError` if the run lacks its data."""
+def draw_chart(name: str, source: ChartSource, width: int = WIDE, theme: Theme = "page", **parts: Any) -> Picture:
+    """Return a chart, or `parts` of it. Raises `UsageError` for an unknown name, `NoChartError` without its data."""
     check_choice(name, CHART_MODULES, what="chart")
     draw = getattr(import_module(f"{__name__}.{CHART_MODULES[name]}"), f"draw_{name}")
-    picture: Picture = draw(source, width, theme)
+    picture: Picture = draw(source, width, theme, **parts)
     document = source.document
     if document.run_state != "complete":
         picture.caption = f"The run is {document.run_state}. {picture.caption}"
     if document.run.noop:
         picture.caption = f"No-op run: the harness's own times. {picture.caption}"
     return picture
+
+
+def try_chart(
+    name: str, source: ChartSource, width: int = WIDE, theme: Theme = "page", **parts: Any
+) -> Picture | None:
+    """Return a chart; None if the run lacks its data."""
+    from bench_features.charts.layout import NoChartError
+
+    try:
+        return draw_chart(name, source, width, theme, **parts)
+    except NoChartError:
+        return None

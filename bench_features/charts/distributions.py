@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple
 
-from bench_features.charts.chart_data import Distribution
-from bench_features.charts.labels import (
+from bench_features.charts.chart_sums import Distribution
+from bench_features.charts.layout import (
     GREY,
     MOST_LINES,
-    draw_key,
-    grey_words,
-    panel_styles,
-)
-from bench_features.charts.layout import (
     MOST_PANELS,
+    Chart,
     ChartSource,
     NoChartError,
+    Panel,
     Style,
+    caption_end,
     count_text,
-    draw_x_axis,
-    left_out,
 )
-from bench_features.charts.picture import Frame, Picture, Point, text_width
+from bench_features.charts.picture import Frame, text_width
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
@@ -43,40 +39,39 @@ class _Lines(NamedTuple):
     """What the treatments have in common; empty for a single group."""
     title: str
     lines: list[Distribution]
-    styles: dict[int, Style]
+    panel: Panel
 
     @property
     def name(self) -> str:
         return f"{self.group}: {self.title}" if self.group else self.title
 
+    def style(self, line: Distribution) -> Style:
+        return self.panel.styles[line.treatment]
+
 
 def _panels(source: ChartSource, least: int) -> list[_Lines]:
     """Return the lines of each panel: one for each group of treatments and operation."""
     found: list[_Lines] = []
-    full = [each for each in source.data.distributions if each.n >= least]
+    full = [each for each in source.data.distributions() if each.n >= least]
     groups = source.styles.panels({each.treatment for each in full})
     for group in groups:
-        own = [each for each in full if each.treatment in group.treatments]
-        styles = panel_styles(source, group.treatments)
-        for operation in dict.fromkeys(each.operation for each in own):
+        own = [each for place in group.grey_first for each in full if each.treatment == place]
+        for operation in dict.fromkeys(each.operation for each in full if each.treatment in group.treatments):
             words = "whole job" if operation == "job" else operation
-            lines = sorted(
-                (each for each in own if each.operation == operation),
-                key=lambda each: styles[each.treatment].hue != GREY,
-            )
-            found.append(_Lines(group.title if len(groups) > 1 else "", words, lines, styles))
+            lines = [each for each in own if each.operation == operation]
+            found.append(_Lines(group.title if len(groups) > 1 else "", words, lines, group))
     return found
 
 
-def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw the share of operations that took no longer, for each operation, on one axis of time."""
     every = _panels(source, LEAST_ECDF)
     if not every:
         raise NoChartError(f"no operation has {LEAST_ECDF} measured values")
     panels = every[:MOST_PANELS]
-    picture = Picture("ecdf", width, theme)
+    picture = Chart("ecdf", width, theme)
     picture.title = "Durations of each operation: whole distributions"
-    draw_key(picture, [each.styles[line.treatment] for each in panels for line in each.lines], lines=True)
+    picture.key([each.style(line) for each in panels for line in each.lines], lines=True)
     # Few medians fit beside their marks; more need a column of their own.
     listed = max(len(each.lines) for each in panels) > _BESIDE
     sizes = Counter(each.group for each in panels).values()
@@ -108,58 +103,50 @@ def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Picture:
         f"{plural(failed, 'job')} failed and left out. Lower is better. One axis for all panels. "
         + scale.words("Time")
         + (" Times of 0 are at its left end." if min(values) <= 0 else "")
-        + grey_words(each.styles for each in panels)
-        + left_out(len(panels), len(every), "panels")
+        + caption_end([each.panel for each in panels], [each.panel for each in every])
     )
     picture.description = "; ".join(
-        f"{each.name} {each.styles[line.treatment].label} median {format_value(_median(line), 's')}"
+        f"{each.name} {each.style(line).label} median {format_value(_median(line), 's')}"
         for each in panels
         for line in each.lines[:MOST_LINES]
     )
     return picture
 
 
-def _draw_ecdf(picture: Picture, panel: _Lines, frame: Frame, scale: Scale, *, listed: bool) -> None:
+def _draw_ecdf(picture: Chart, panel: _Lines, frame: Frame, scale: Scale, *, listed: bool) -> None:
     shares = Scale(0.0, 1.0, frame.bottom, frame.top)
     picture.text(frame.left, frame.top - 8, panel.title, bold=True, room=frame.right - frame.left)
     for share in (0.0, 0.5, 0.95):
         picture.line([(frame.left, shares(share)), (frame.right, shares(share))], "grid")
         picture.text(frame.left - 6, shares(share) + 4, f"{share * 100:.0f} %", anchor="end", ink="muted", size=11)
     times = Scale(scale.low, scale.high, frame.left, frame.right, "s", log=True)
-    draw_x_axis(picture, frame, times, "")
+    picture.x_axis(frame, times, "")
     for line in panel.lines:
-        style = panel.styles[line.treatment]
+        style = panel.style(line)
         median = _median(line)
         tip = f"{style.label}: median {format_value(median, 's')}, n = {line.n}"
-        picture.steps(_steps(line, times, shares), style.hue, width=1.7, dash=style.dash, tip=tip)
+        stairs = [(times(value), shares(share)) for share, value in zip(line.shares, line.seconds, strict=True)]
+        picture.steps(
+            [(times(line.seconds[0]), shares(0.0)), *stairs], style.hue, width=1.7, dash=style.dash, tip=tip
+        )
         picture.mark(times(median), shares(0.5), style.shape, style.hue, size=3, tip=tip)
-    coloured = [line for line in panel.lines if panel.styles[line.treatment].hue != GREY]
-    if not listed:
-        for line in coloured:
-            hue = panel.styles[line.treatment].hue
-            _write_median(picture, frame, times(_median(line)), shares(0.5), line, hue)
-    else:
-        fastest = sorted(coloured, key=_median)
-        step = min(14.0, (frame.bottom - frame.top + 12) / max(1, len(fastest)))
-        for place, line in enumerate(fastest):
-            style = panel.styles[line.treatment]
-            text = f"{style.label} {format_value(_median(line), 's')}"
-            y = frame.top + 4 + place * step
-            picture.text(frame.right + 8, y, text, ink=style.hue, size=min(11.0, step - 2), room=_MEDIANS - 14)
+    coloured = [line for line in panel.lines if panel.style(line).hue != GREY]
+    step = min(14.0, (frame.bottom - frame.top + 12) / max(1, len(coloured)))
+    for place, line in enumerate(sorted(coloured, key=_median) if listed else coloured):
+        style, text = panel.style(line), format_value(_median(line), "s")
+        if listed:
+            y, size = frame.top + 4 + place * step, min(11.0, step - 2)
+            picture.text(frame.right + 8, y, f"{style.label} {text}", ink=style.hue, size=size, room=_MEDIANS - 14)
+        else:
+            _write_median(picture, frame, times(_median(line)), shares(0.5), text, style.hue)
 
 
 def _median(line: Distribution) -> float:
     return next(value for share, value in zip(line.shares, line.seconds, strict=True) if share >= 0.5)  # noqa: PLR2004
 
 
-def _steps(line: Distribution, times: Scale, shares: Scale) -> list[Point]:
-    pairs = zip(line.shares, line.seconds, strict=True)
-    return [(times(line.seconds[0]), shares(0.0)), *((times(value), shares(share)) for share, value in pairs)]
-
-
-def _write_median(picture: Picture, frame: Frame, x: float, y: float, line: Distribution, hue: str) -> None:
+def _write_median(picture: Chart, frame: Frame, x: float, y: float, text: str, hue: str) -> None:
     """Write a median beside its line, on the first side where it covers nothing; else not at all."""
-    text = format_value(_median(line), "s")
     size = text_width(text, 11)
     for dx, dy in ((7, 14), (-7 - size, -6), (7, 28), (-7 - size, -20)):
         left = x + dx

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from bench_common.safe_text import one_line
-from bench_features.charts.layout import ChartSource, NoChartError, count_text, draw_x_axis, left_out
-from bench_features.charts.picture import Frame, Picture, text_width, wrap_text
+from bench_features.charts.layout import Chart, ChartSource, NoChartError, count_text, left_out
+from bench_features.charts.picture import Frame, text_width
 from bench_features.charts.scales import Scale
 from bench_master.analysis.verdict_types import ComparisonReport
 from bench_master.formatting import plural
@@ -18,7 +18,7 @@ from bench_master.reports.verdict_text import FEWEST_ROUNDS
 MOST_ROWS: Final = 80
 
 
-def draw_forest(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_forest(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw each comparison's ratio to the baseline with its interval, right is worse."""
     verdicts = source.document.verdicts
     if verdicts is None or not verdicts.comparisons:
@@ -30,7 +30,7 @@ def draw_forest(source: ChartSource, width: int, theme: Theme) -> Picture:
             "no comparison has a ratio: " + (verdicts.refused[0] if verdicts.refused else "see the text report")
         )
     rows = every[:MOST_ROWS]
-    picture = Picture("forest", width, theme)
+    picture = Chart("forest", width, theme)
     picture.title = f"Ratio to {_baseline(verdicts.comparisons)}"
     narrow = picture.is_narrow
     several = len({each.measure for each in verdicts.comparisons}) > 1
@@ -44,7 +44,7 @@ def draw_forest(source: ChartSource, width: int, theme: Theme) -> Picture:
     low, high = min(0.9, *ends), max(1.1, *ends)
     room = (high / low) ** 0.05
     scale = Scale(low / room, high * room, frame.left, frame.right, log=True)
-    draw_x_axis(picture, frame, scale, "")
+    picture.x_axis(frame, scale, "")
     one = scale(1.0)
     picture.line([(one, frame.top - 6), (one, frame.bottom)], "ink", dash="2 2")
     picture.text(one, frame.top - 10, "same", anchor="middle", ink="muted", size=11)
@@ -55,13 +55,7 @@ def draw_forest(source: ChartSource, width: int, theme: Theme) -> Picture:
     for place, (label, (comparison, effect)) in enumerate(zip(labels, rows, strict=True)):
         y = frame.top + (place + (0.75 if narrow else 0.5)) * step
         numbers = effect.text if effect else f"{comparison.word.lower()}: no ratio"
-        if narrow:
-            # The lines behind it would cross it out.
-            picture.rect(0, y - 23, width, 14, "ground")
-            picture.text(8, y - 12, f"{numbers} {label}", size=11.5)
-        else:
-            _write_label(picture, frame.left - 10, y, label)
-            picture.text(frame.right + 10, y + 4, numbers, room=right - 14)
+        picture.row_words(frame, y, label, numbers)
         if effect:
             _draw_effect(picture, scale, y, effect, label)
     picture.caption = _forest_caption(source, scale, rows, effects)
@@ -70,18 +64,6 @@ def draw_forest(source: ChartSource, width: int, theme: Theme) -> Picture:
         for each in effects[:MOST_ROWS]
     )
     return picture
-
-
-def _write_label(picture: Picture, x: float, y: float, label: str) -> None:
-    """Write what a row is called, in two lines if one is too short: labels may differ at their ends alone."""
-    room = x - 4
-    if text_width(one_line(label)) <= room:
-        picture.text(x, y + 4, label, anchor="end", room=room)
-        return
-    first, *others = wrap_text(one_line(label), room)
-    picture.text(x, y - 2, first, anchor="end", room=room)
-    if others:
-        picture.text(x, y + 13, " ".join(others), anchor="end", room=room)
 
 
 def _row_label(comparison: ComparisonReport, *, several: bool) -> str:
@@ -96,7 +78,7 @@ def _group_words(group: str) -> str:
     return ", ".join(part.removeprefix("job=").replace("=", " ") for part in group.split())
 
 
-def _draw_effect(picture: Picture, scale: Scale, y: float, effect: Effect, label: str) -> None:
+def _draw_effect(picture: Chart, scale: Scale, y: float, effect: Effect, label: str) -> None:
     hue = "muted" if effect.holds_one else engine_hue(str(effect.comparison.labels.get("engine", "")))
     low = scale.low if effect.low is None else effect.low
     high = scale.high if effect.high is None else effect.high

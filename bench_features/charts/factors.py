@@ -7,8 +7,7 @@ have no order, so that treatments stand in rows, each below the baseline that it
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bench_common.cli import check_choice
 from bench_common.safe_text import one_line
@@ -20,21 +19,12 @@ NAMES: Final = ("engine", "environment")
 _TWO: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A treatment in a panel of rows."""
-
-    label: str
-    treatment: int
-
-
-@dataclass(frozen=True, slots=True)
-class FactorPanel:
-    """Treatments of one panel: `levels` of an axis of numbers, or else `rows`."""
+class FactorPanel(NamedTuple):
+    """Treatments of one panel: `levels` of an axis of numbers, or else `rows` with their labels."""
 
     title: str
-    levels: Mapping[int, float] = field(default_factory=dict)
-    rows: tuple[Row, ...] = ()
+    rows: Mapping[int, str] = {}
+    levels: Mapping[int, float] = {}
 
 
 def find_factor(source: ChartSource, keep: Collection[int]) -> str:
@@ -64,32 +54,25 @@ def _numbers(labels: Mapping[int, Mapping[str, Any]], name: str) -> dict[int, fl
 def factor_panels(source: ChartSource, keep: Collection[int], factor: str) -> list[FactorPanel]:
     """Return the treatments in panels, in the order of the plan."""
     labels = {place: source.document.treatments[place].treatment for place in sorted(keep)}
+    if not factor:
+        return [FactorPanel(_shared(labels, own), _rows(labels, own)) for own in _by_baseline(source, keep)]
     numbers = _numbers(labels, factor) if factor not in NAMES else {}
-    if numbers:
-        found = []
-        for panel in source.styles.panels(keep, (factor,)):
-            levels = {place: numbers[place] for place in panel.treatments if place in numbers}
+    values = list(dict.fromkeys(str(each.get(factor)) for each in labels.values()))
+    found = []
+    for panel in source.styles.panels(keep, (factor,)):
+        places = panel.treatments
+        if numbers:
+            levels = {place: numbers[place] for place in places if place in numbers}
             if len(set(levels.values())) >= _TWO:
-                found.append(FactorPanel(panel.title, levels))
-                levels = {}
-            others = [place for place in panel.treatments if place not in numbers or place in levels]
-            if others:
-                found.append(FactorPanel(panel.title, rows=_rows(labels, others)))
-        return found
-    if factor:
-        values = list(dict.fromkeys(str(each.get(factor)) for each in labels.values()))
-        return [
-            FactorPanel(
-                panel.title,
-                rows=_rows(
-                    labels,
-                    sorted(panel.treatments, key=lambda place: values.index(str(labels[place].get(factor)))),
-                    factor,
-                ),
-            )
-            for panel in source.styles.panels(keep, (factor,))
-        ]
-    return [FactorPanel(_shared(labels, places), rows=_rows(labels, places)) for places in _by_baseline(source, keep)]
+                found.append(FactorPanel(panel.title, levels=levels))
+                places = [place for place in places if place not in numbers]
+            rows = _rows(labels, places)
+        else:
+            ordered = sorted(places, key=lambda place: values.index(str(labels[place].get(factor))))
+            rows = _rows(labels, ordered, factor)
+        if rows:
+            found.append(FactorPanel(panel.title, rows))
+    return found
 
 
 def _by_baseline(source: ChartSource, keep: Collection[int]) -> list[list[int]]:
@@ -109,13 +92,13 @@ def _by_baseline(source: ChartSource, keep: Collection[int]) -> list[list[int]]:
     return list(jobs.values())
 
 
-def _rows(labels: Mapping[int, Mapping[str, Any]], places: Collection[int], first: str = "engine") -> tuple[Row, ...]:
+def _rows(labels: Mapping[int, Mapping[str, Any]], places: Collection[int], first: str = "engine") -> dict[int, str]:
     """Return rows that are called by the labels in which they differ, `first` first, and by their engine."""
     names = dict.fromkeys([first, "engine", *_varying(labels, places)])
-    return tuple(
-        Row(one_line(", ".join(_word(name, labels[place][name]) for name in names if name in labels[place])), place)
+    return {
+        place: one_line(", ".join(_word(name, labels[place][name]) for name in names if name in labels[place]))
         for place in places
-    )
+    }
 
 
 def _varying(labels: Mapping[int, Mapping[str, Any]], places: Collection[int]) -> list[str]:

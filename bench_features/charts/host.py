@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from bench_features.charts.chart_data import ChartData
-from bench_features.charts.chart_sums import CPU_STATES, TIME_BINS, HostSeries
-from bench_features.charts.labels import draw_key
-from bench_features.charts.layout import (
-    ChartSource,
-    NoChartError,
-    Styles,
-    draw_x_axis,
-    draw_y_axis,
-    frame_panel,
-    left_out,
-)
-from bench_features.charts.picture import Frame, Picture, Point, text_width
+from bench_features.charts.chart_sums import CPU_STATES, TIME_BINS, HostReadings
+from bench_features.charts.layout import Chart, ChartSource, NoChartError, left_out, stairs
+from bench_features.charts.picture import Frame, text_width
 from bench_features.charts.scales import Scale, linear
 from bench_master.formatting import format_value
 from bench_master.reports.palette import Theme
-
-Values: TypeAlias = npt.NDArray[np.float64]
 
 MOST_HOSTS: Final = 4
 CPU_OPACITIES: Final = (0.85, 0.6, 0.35, 0.15)
@@ -38,33 +25,19 @@ _STRIPS: Final = (
 )
 
 
-def draw_host(source: ChartSource, width: int, theme: Theme) -> Picture:
-    """Draw all of each host: its CPU, and below it its memory, disk and network."""
-    return _draw(source, width, theme, "host", cpu=True, strips=True)
-
-
-def draw_host_cpu(source: ChartSource, width: int, theme: Theme) -> Picture:
-    """Draw the CPU of each host alone: what a page shows at once."""
-    return _draw(source, width, theme, "host", cpu=True, strips=False)
-
-
-def draw_host_strips(source: ChartSource, width: int, theme: Theme) -> Picture:
-    """Draw memory, disk and network of each host alone: what a page has folded."""
-    return _draw(source, width, theme, "host-more", cpu=False, strips=True)
-
-
-def _draw(source: ChartSource, width: int, theme: Theme, name: str, *, cpu: bool, strips: bool) -> Picture:
+def draw_host(source: ChartSource, width: int, theme: Theme, *, cpu: bool = True, strips: bool = True) -> Chart:
+    """Draw each host: its CPU, and below it its memory, disk and network in strips; or one of the two alone."""
     data = source.data
-    every = [host for host in data.hosts if any(state in host.columns for state in CPU_STATES)]
+    every = [host for host in data.hosts() if any(state in host.columns for state in CPU_STATES)]
     if not every:
         raise NoChartError("no host was sampled (--sampling-interval)")
     hosts = every[:MOST_HOSTS]
-    picture = Picture(name, width, theme)
+    picture = Chart("host" if cpu else "host-more", width, theme)
     picture.title = "The hosts during the run" if cpu else "Memory, disk and network of the hosts"
-    draw_key(picture, [source.styles[place] for place in dict.fromkeys(mark.treatment for mark in data.trials)])
+    picture.key([source.styles[place] for place in dict.fromkeys(mark.treatment for mark in source.trials)])
     said: list[str] = []
     for host in hosts:
-        said += _draw_host(picture, host, data, source.styles, cpu=cpu, strips=strips)
+        said += _draw_host(picture, host, source, cpu=cpu, strips=strips)
     if not said:
         raise NoChartError("the samples have neither memory, disk nor network")
     readings = ", ".join(f"{host.host} {host.readings:,}" for host in hosts)
@@ -82,21 +55,16 @@ def _draw(source: ChartSource, width: int, theme: Theme, name: str, *, cpu: bool
     return picture
 
 
-def _draw_host(
-    picture: Picture, host: HostSeries, data: ChartData, styles: Styles, *, cpu: bool, strips: bool
-) -> list[str]:
-    left, right = (58.0, 10.0) if picture.is_narrow else (74.0, 18.0)
-    said = []
+def _draw_host(picture: Chart, host: HostReadings, source: ChartSource, *, cpu: bool, strips: bool) -> list[str]:
+    data, said = source.data, []
     if not cpu:
         picture.text(8, picture.extend(18) + 14, host.host, bold=True, room=picture.width - 16)
-    frame = frame_panel(
-        picture, _CPU if cpu else 1.0, left=left, right=right, title=f"{host.host}: CPU" if cpu else ""
-    )
+    frame = picture.panel(_CPU if cpu else 1.0, title=f"{host.host}: CPU" if cpu else "")
     times = Scale(0.0, data.duration_s, frame.left, frame.right, "s")
-    for mark in data.trials:
+    for mark in source.trials:
         if mark.end_s is not None:
             x = times(mark.begin_s)
-            style = styles[mark.treatment]
+            style = source.styles[mark.treatment]
             tip = f"trial {mark.trial}: {style.label}{' (warm-up)' if mark.warmup else ''}" if cpu else ""
             opacity = 0.35 if mark.warmup else 1
             picture.rect(x, frame.top - 6, times(mark.end_s) - x, 6, style.hue, opacity=opacity, tip=tip)
@@ -106,29 +74,32 @@ def _draw_host(
         values = host.columns.get(name)
         if values is None or not np.isfinite(values).any():
             continue
-        frame = frame_panel(picture, _STRIP, left=left, right=right, title=title)
-        lows, highs = host.extremes.get(name, (values, values))
+        frame = picture.panel(_STRIP, title=title)
+        lows, highs = host.extremes(name)
         strip = linear(highs[np.isfinite(highs)].tolist(), frame.bottom, frame.top, unit)
-        draw_y_axis(picture, frame, strip, most=2)
-        for run in _runs(np.isfinite(values)):
-            upper, lower = (_stairs(times, strip, each, data.bin_s, run) for each in (highs, lows))
+        picture.y_axis(frame, strip, most=2)
+        bands = zip(*(stairs(times, strip, each, data.bin_s) for each in (values, lows, highs)), strict=True)
+        for line, lower, upper in bands:
             picture.area([*upper, *reversed(lower)], "muted", opacity=0.35)
-            picture.line(_stairs(times, strip, values, data.bin_s, run), "ink")
+            picture.line(line, "ink")
         said.append(strip.words(title.capitalize()))
     picture.extend(36)
-    draw_x_axis(picture, frame, times, "since the run began", grid=False)
+    picture.x_axis(frame, times, "since the run began", grid=False)
     return said
 
 
-def _draw_cpu(picture: Picture, host: HostSeries, bin_s: float, times: Scale, frame: Frame) -> str:
+def _draw_cpu(picture: Chart, host: HostReadings, bin_s: float, times: Scale, frame: Frame) -> str:
     scale = Scale(0.0, 100.0, frame.bottom, frame.top + 4, "%")
-    draw_y_axis(picture, frame, scale)
+    picture.y_axis(frame, scale)
     states = [pair for pair in zip(CPU_STATES, CPU_OPACITIES, strict=True) if pair[0] in host.columns]
     base = np.zeros(TIME_BINS)
     for state, opacity in states:
         top = base + np.maximum(host.columns[state], 0.0)
-        for run in _runs(np.isfinite(top)):
-            upper, lower = (_stairs(times, scale, each, bin_s, run) for each in (top, base))
+        known = np.isfinite(top)
+        bands = zip(
+            *(stairs(times, scale, np.where(known, each, np.nan), bin_s) for each in (top, base)), strict=True
+        )
+        for upper, lower in bands:
             picture.area([*upper, *reversed(lower)], "muted", opacity=opacity, tip=state)
         base = np.where(np.isfinite(top), top, base)
     # What each shade is stands at the right end of the panel's title.
@@ -139,14 +110,3 @@ def _draw_cpu(picture: Picture, host: HostSeries, bin_s: float, times: Scale, fr
         picture.rect(x - 14, frame.top - 19, 10, 9, "muted", opacity=opacity)
         x -= 26
     return scale.words("CPU")
-
-
-def _runs(known: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return the stretches (first, behind last) in which there are readings."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], known, [False]]).astype(np.int8)))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-
-def _stairs(times: Scale, scale: Scale, values: Values, bin_s: float, run: tuple[int, int]) -> list[Point]:
-    """Return the values of a stretch of bins as stairs."""
-    return [(times(edge * bin_s), scale(values[place])) for place in range(*run) for edge in (place, place + 1)]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bench_common.errors import UsageError
-from bench_features.charts import CHART_MODULES, NARROW, WIDE, ChartChoice, draw_chart
+from bench_features.charts import CHART_MODULES, NARROW, WIDE, ChartChoice, try_chart
 from bench_master.reports.charts import Charts, Image, PageChart
 
 if TYPE_CHECKING:
     from bench_features.charts.layout import ChartSource
-    from bench_features.charts.picture import Picture
     from bench_master.analysis.report_types import ReportDocument
     from bench_master.options.report import ReportOptions
-    from bench_master.reports.palette import Theme
     from bench_master.run_data.measured import LookMaker, MeasuredRun
 
 METRIC_CHARTS: Final = ("metrics", "trials")
@@ -59,19 +57,14 @@ class ReportCharts(Charts):
 
     def of_page(self, document: ReportDocument, run: MeasuredRun) -> Iterator[PageChart]:
         """Yield the charts that the run has the data of; of many treatments only those that can be read."""
-        from bench_features.charts.host import draw_host_cpu, draw_host_strips
-        from bench_features.charts.layout import ChartSource, NoChartError
+        from bench_features.charts.layout import ChartSource
 
         source = ChartSource(document, run)
         for name in _OF_MANY if len(document.treatments) > MOST_DRAWN else CHART_MODULES:
-            try:
-                if name == "host":
-                    # What is looked for first is the processor; the rest is folded.
-                    yield at_both_widths(partial(draw_host_cpu, source), _folded(draw_host_strips, source))
-                else:
-                    yield at_both_widths(partial(draw_chart, name, source))
-            except NoChartError:
-                continue
+            # What is looked for first of a host is the processor; the rest is folded.
+            found = _of_page(name, source, strips=False) if name == "host" else _of_page(name, source)
+            if found is not None:
+                yield replace(found, more=_of_page(name, source, cpu=False)) if name == "host" else found
 
     def remarks(self, document: ReportDocument) -> tuple[str, str]:
         """Return what is left out of many treatments, and where warm-up is shown."""
@@ -80,34 +73,25 @@ class ReportCharts(Charts):
 
     def of_comparisons(self, document: ReportDocument) -> Image | None:
         """Return the chart of the comparisons, on a light ground."""
-        from bench_features.charts.layout import ChartSource, NoChartError
+        from bench_features.charts.layout import ChartSource
 
-        try:
-            picture = draw_chart("forest", ChartSource(document), theme="paper")
-        except NoChartError:
+        picture = try_chart("forest", ChartSource(document), theme="paper")
+        if picture is None:
             return None
         return Image(picture.svg(standalone=True), picture.width, f"{picture.title}: {picture.description}")
 
 
-def _folded(draw: Callable[[ChartSource, int, Theme], Picture], source: ChartSource) -> PageChart | None:
-    from bench_features.charts.layout import NoChartError
-
-    try:
-        return at_both_widths(partial(draw, source))
-    except NoChartError:
+def _of_page(name: str, source: ChartSource, **parts: Any) -> PageChart | None:
+    """Return a chart, or parts of it, as a page has it: at both widths; None if the run lacks its data."""
+    wide, narrow = (try_chart(name, source, width, **parts) for width in (WIDE, NARROW))
+    if wide is None or narrow is None:
         return None
-
-
-def at_both_widths(draw: Callable[[int, Theme], Picture], more: PageChart | None = None) -> PageChart:
-    """Return a chart as a page has it; `more` is what belongs to it and is folded."""
-    wide, narrow = (draw(width, "page") for width in (WIDE, NARROW))
     return PageChart(
         name=wide.name,
         title=wide.title,
         caption=wide.caption,
         wide=wide.svg().replace("<svg ", '<svg class="wide" ', 1),
         narrow=narrow.svg().replace("<svg ", '<svg class="narrow" ', 1),
-        more=more,
     )
 
 

@@ -7,22 +7,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from bench_features.charts.chart_data import ChartData
-from bench_features.charts.chart_sums import TIME_BINS
-from bench_features.charts.labels import draw_key, grey_first, grey_words, panel_styles
+from bench_features.charts.chart_sums import TIME_BINS, ChartSums
 from bench_features.charts.layout import (
     MOST_PANELS,
+    Chart,
     ChartSource,
     NoChartError,
     Panel,
-    Style,
+    caption_end,
     count_text,
-    draw_x_axis,
-    draw_y_axis,
-    frame_panel,
-    left_out,
+    stairs,
 )
-from bench_features.charts.picture import Picture
 from bench_features.charts.scales import Scale, linear
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
@@ -39,29 +34,25 @@ _LEAST_COVER: Final = 0.5
 """Of a step that trials of a treatment fill less, the rate is not drawn."""
 
 
-def draw_rate(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_rate(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw the jobs done per second over the time of the run, each treatment while its trials ran."""
     data = source.data
-    picture = Picture("rate", width, theme)
-    steps = _steps(data)
+    picture = Chart("rate", width, theme)
+    steps = _steps(source)
     if not steps:
         raise NoChartError(
             f"a rate over time needs trials of {LEAST_IN_TRIAL} steps of {LEAST_JOBS} jobs each; the chart trials "
             "needs less"
         )
     steps = min(steps, _NARROW_STEPS) if picture.is_narrow else steps
-    every = source.styles.panels(data.heat)
+    every = source.styles.panels(data.done)
     panels = every[:MOST_PANELS]
     picture.title = "Jobs done per second over the run"
-    styles = [panel_styles(source, panel.treatments) for panel in panels]
-    draw_key(picture, [style for own in styles for style in own.values()], lines=True)
-    rates = {place: _rates(data, place, steps) for place in data.heat}
+    picture.key([style for panel in panels for style in panel.styles.values()], lines=True)
+    rates = {place: _rates(source, place, steps) for place in data.done}
     highest = [float(np.nanmax(values)) for values in rates.values() if np.isfinite(values).any()]
-    said = [
-        _draw_panel(picture, data, panel, own, rates, max(highest, default=1.0))
-        for panel, own in zip(panels, styles, strict=True)
-    ]
-    measured = [int(data.heat[place].sum()) for panel in panels for place in panel.treatments]
+    said = [_draw_panel(picture, data, panel, rates, max(highest, default=1.0)) for panel in panels]
+    measured = [int(data.done[place].sum()) for panel in panels for place in panel.treatments]
     failed = sum(int(counts.sum()) for counts in data.failed.values())
     step = format_value(data.duration_s / steps, "s")
     parts = [
@@ -71,69 +62,61 @@ def draw_rate(source: ChartSource, width: int, theme: Theme) -> Picture:
         f"{count_text(measured)} jobs a line. Higher is better.",
         *dict.fromkeys(said),
     ]
-    picture.caption = " ".join(parts) + grey_words(styles) + left_out(len(panels), len(every), "panels")
+    picture.caption = " ".join(parts) + caption_end(panels, every)
     return picture
 
 
-def _steps(data: ChartData) -> int:
+def _steps(source: ChartSource) -> int:
     """Return into how many steps the run is parted, the most with enough of them in a trial and of jobs in each."""
+    data = source.data
     longest = max(
-        ((mark.end_s or data.duration_s) - mark.begin_s for mark in data.trials if not mark.warmup), default=0.0
+        ((mark.end_s or data.duration_s) - mark.begin_s for mark in source.trials if not mark.warmup), default=0.0
     )
-    spans = {place: float(_cover(data, place, 1).sum()) for place in data.heat}
+    spans = {place: float(_cover(source, place, 1).sum()) for place in data.done}
     for steps in _STEPS if data.duration_s else ():
         step_s = data.duration_s / steps
-        jobs = [int(grid.sum()) * step_s / max(spans[place], step_s) for place, grid in data.heat.items()]
+        jobs = [int(grid.sum()) * step_s / max(spans[place], step_s) for place, grid in data.done.items()]
         if min(jobs, default=0) >= LEAST_JOBS:
             return steps if longest >= LEAST_IN_TRIAL * step_s else 0
     return 0
 
 
-def _cover(data: ChartData, place: int, steps: int) -> npt.NDArray[np.float64]:
+def _cover(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float64]:
     """Return how many seconds of each step measured trials of a treatment ran."""
-    edges = np.linspace(0.0, data.duration_s, steps + 1)
+    duration_s = source.data.duration_s
+    edges = np.linspace(0.0, duration_s, steps + 1)
     seconds = np.zeros(steps)
-    for mark in data.trials:
+    for mark in source.trials:
         if mark.treatment == place and not mark.warmup:
-            end = data.duration_s if mark.end_s is None else mark.end_s
+            end = duration_s if mark.end_s is None else mark.end_s
             seconds += np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], mark.begin_s), 0.0, None)
     return seconds
 
 
-def _rates(data: ChartData, place: int, steps: int) -> npt.NDArray[np.float64]:
+def _rates(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float64]:
     """Return the jobs per second of each step; NaN where no trial of the treatment ran."""
-    counts = data.heat[place].sum(axis=1).reshape(steps, -1).sum(axis=1)
-    cover = _cover(data, place, steps)
+    data = source.data
+    counts = data.done[place].reshape(steps, -1).sum(axis=1)
+    cover = _cover(source, place, steps)
     ran = cover > _LEAST_COVER * data.duration_s / steps
     return np.where(ran, counts / np.where(ran, cover, 1.0), np.nan)
 
 
 def _draw_panel(
-    picture: Picture,
-    data: ChartData,
+    picture: Chart,
+    data: ChartSums,
     panel: Panel,
-    styles: dict[int, Style],
     rates: dict[int, npt.NDArray[np.float64]],
     highest: float,
 ) -> str:
-    left, right = (58.0, 10.0) if picture.is_narrow else (74.0, 18.0)
     title = ": ".join(filter(None, (panel.title, "jobs per second")))
-    frame = frame_panel(picture, 140.0, left=left, right=right, title=title)
+    frame = picture.panel(140.0, title=title)
     scale = linear([highest], frame.bottom, frame.top)
     times = Scale(0.0, data.duration_s, frame.left, frame.right, "s")
-    draw_y_axis(picture, frame, scale)
-    picture.extend(36)
-    draw_x_axis(picture, frame, times, "since the run began", grid=False)
-    for place in grey_first(panel.treatments, styles):
-        style, values = styles[place], rates[place]
-        width = data.duration_s / len(values)
-        known = np.flatnonzero(np.isfinite(values))
-        for run in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
-            points = [
-                (times(edge * width), scale(float(values[step])))
-                for step in run.tolist()
-                for edge in (step, step + 1)
-            ]
+    picture.axes(frame, times, scale, "since the run began")
+    for place in panel.grey_first:
+        style, values = panel.styles[place], rates[place]
+        for points in stairs(times, scale, values, data.duration_s / len(values)):
             picture.line(points, style.hue, width=1.5, dash=style.dash, tip=style.label)
         for step in np.flatnonzero(data.failed.get(place, np.zeros(TIME_BINS))).tolist():
             x = times((step + 0.5) * data.bin_s)

@@ -5,18 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from bench_features.charts.distributions import JOB_NAMES
-from bench_features.charts.labels import draw_key
-from bench_features.charts.layout import (
-    MOST_PANELS,
-    ChartSource,
-    NoChartError,
-    Panel,
-    count_text,
-    draw_x_axis,
-    frame_panel,
-    left_out,
-)
-from bench_features.charts.picture import Picture, text_width
+from bench_features.charts.layout import MOST_PANELS, Chart, ChartSource, NoChartError, Panel, count_text, left_out
+from bench_features.charts.picture import text_width
 from bench_features.charts.scales import Scale, linear, logarithmic
 from bench_master.formatting import format_value
 from bench_master.reports.palette import Theme
@@ -37,7 +27,7 @@ def _phases(treatment: TreatmentReport) -> list[tuple[str, float, int]]:
     ]
 
 
-def draw_phases(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_phases(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw the mean time of each phase of a life cycle: stacked, or as dots where bars could not be seen."""
     phases = {place: _phases(each) for place, each in enumerate(source.document.treatments)}
     keep = {place for place, found in phases.items() if len(found) > 1}
@@ -45,15 +35,13 @@ def draw_phases(source: ChartSource, width: int, theme: Theme) -> Picture:
         raise NoChartError("no job has two operations that follow each other")
     every = source.styles.panels(keep)
     panels = every[:MOST_PANELS]
-    picture = Picture("phases", width, theme)
+    picture = Chart("phases", width, theme)
     picture.title = "Where the time of a job goes"
     said: dict[str, list[str]] = {}
     dots = False
     keyed = {panel.title: _is_crushed(panel, phases) for panel in panels}
     if any(keyed.values()):
-        draw_key(
-            picture, [source.styles[place] for panel in panels if keyed[panel.title] for place in panel.treatments]
-        )
+        picture.key([source.styles[place] for panel in panels if keyed[panel.title] for place in panel.treatments])
     for panel in panels:
         if keyed[panel.title]:
             scale, dots = _draw_dots(picture, source, panel, phases), True
@@ -93,16 +81,16 @@ def _is_crushed(panel: Panel, phases: dict[int, list[tuple[str, float, int]]]) -
 
 
 def _draw_bars(
-    picture: Picture, source: ChartSource, panel: Panel, phases: dict[int, list[tuple[str, float, int]]]
+    picture: Chart, source: ChartSource, panel: Panel, phases: dict[int, list[tuple[str, float, int]]]
 ) -> Scale:
     left = 84.0 if picture.is_narrow else 120.0
     row = 44.0
-    frame = frame_panel(picture, row * len(panel.treatments), left=left, right=70.0, title=panel.title or "time")
+    frame = picture.panel(row * len(panel.treatments), left=left, right=70.0, title=panel.title or "time")
     scale = linear(
         [sum(mean for _, mean, _ in phases[place]) for place in panel.treatments], frame.left, frame.right, "s"
     )
     picture.extend(36)
-    draw_x_axis(picture, frame, scale, "mean, from the begin of the first")
+    picture.x_axis(frame, scale, "mean, from the begin of the first")
     for place, treatment in enumerate(panel.treatments):
         style, y, begun = source.styles[treatment], frame.top + place * row + 4, 0.0
         picture.text(frame.left - 8, y + 16, style.label, anchor="end", ink=style.hue, room=left - 12)
@@ -124,15 +112,15 @@ def _draw_bars(
 
 
 def _draw_dots(
-    picture: Picture, source: ChartSource, panel: Panel, phases: dict[int, list[tuple[str, float, int]]]
+    picture: Chart, source: ChartSource, panel: Panel, phases: dict[int, list[tuple[str, float, int]]]
 ) -> Scale:
     names = list(dict.fromkeys(name for place in panel.treatments for name, _, _ in phases[place]))
     left = 84.0 if picture.is_narrow else 120.0
-    frame = frame_panel(picture, 24.0 * len(names), left=left, right=18.0, title=panel.title or "time")
+    frame = picture.panel(24.0 * len(names), left=left, right=18.0, title=panel.title or "time")
     means = [mean for place in panel.treatments for _, mean, _ in phases[place]]
     scale = logarithmic(means, frame.left, frame.right, "s", room=1.3)
     picture.extend(36)
-    draw_x_axis(picture, frame, scale, "mean (log)")
+    picture.x_axis(frame, scale, "mean (log)")
     for number, name in enumerate(names):
         y = frame.top + 24.0 * (number + 0.5)
         picture.line([(frame.left, y), (frame.right, y)], "grid")

@@ -179,48 +179,31 @@ class Picture:
         self, points: Iterable[Point], ink: str = "ink", *, width: float = 1.0, dash: str = "", tip: str = ""
     ) -> None:
         """Draw a line through points."""
-        path = _path(points)
-        if path:
-            dashed = f' stroke-dasharray="{dash}"' if dash else ""
-            self._add(
-                f'path d="{path}" fill="none" stroke="{self._colour(ink)}" stroke-width="{width:g}"{dashed}',
-                "path",
-                tip,
-            )
+        self._stroke(_path(points), ink, width, dash=dash, tip=tip)
 
     def steps(self, points: Sequence[Point], ink: str, *, width: float = 1.0, dash: str = "", tip: str = "") -> None:
         """Draw stairs through points: across, then up. Steps that are too small to be seen are drawn as one."""
-        if not points:
-            return
         (x, y), parts = points[0], [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
         for place, (to_x, to_y) in enumerate(points[1:], 2):
             if abs(to_x - x) < _UNSEEN and abs(to_y - y) < _UNSEEN and place < len(points):
                 continue
             parts.append(f"H{to_x:.1f}V{to_y:.1f}")
             x, y = to_x, to_y
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
-        self._add(
-            f'path d="{"".join(parts)}" fill="none" stroke="{self._colour(ink)}" stroke-width="{width:g}"{dashed}',
-            "path",
-            tip,
-        )
+        self._stroke("".join(parts), ink, width, dash=dash, tip=tip)
 
     def specks(self, points: Iterable[Point], ink: str, *, size: float = 2.6, opacity: float = 0.5) -> None:
         """Draw many small dots as one mark."""
         path = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)
-        if path:
-            self._add(
-                f'path d="{path}" fill="none" stroke="{self._colour(ink)}" stroke-width="{size:g}" '
-                f'stroke-linecap="round" opacity="{opacity:g}"',
-                "path",
-                "",
-            )
+        self._stroke(path, ink, size, more=f' stroke-linecap="round" opacity="{opacity:g}"')
+
+    def cross(self, x: float, y: float, ink: str, *, size: float = 4.0, tip: str = "") -> None:
+        """Draw a cross: something that failed."""
+        across = f"l{2 * size:.1f} {2 * size:.1f}m0 {-2 * size:.1f}l{-2 * size:.1f} {2 * size:.1f}"
+        self._stroke(f"M{x - size:.1f} {y - size:.1f}{across}", ink, 2.0, tip=tip)
 
     def area(self, points: Iterable[Point], ink: str, *, opacity: float = 1.0, tip: str = "") -> None:
         """Fill the area within points."""
-        path = _path(points)
-        if path:
-            self._add(f'path d="{path}Z" fill="{self._colour(ink)}" fill-opacity="{opacity:.3g}"', "path", tip)
+        self._add(f'path d="{_path(points)}Z" fill="{self._colour(ink)}" fill-opacity="{opacity:.3g}"', tip)
 
     def rect(
         self, x: float, y: float, width: float, height: float, ink: str, *, opacity: float = 1.0, tip: str = ""
@@ -229,45 +212,15 @@ class Picture:
         self._add(
             f'rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{max(height, 0.5):.1f}" '
             f'fill="{self._colour(ink)}" fill-opacity="{opacity:.3g}"',
-            "rect",
             tip,
         )
-
-    def cells(self, corners: Sequence[Point], width: float, height: float, ink: str, *, opacity: float) -> None:
-        """Fill rectangles of one size at these upper left corners, as one mark."""
-        if corners:
-            size = f"h{width:.2f}v{height:.2f}h{-width:.2f}z"
-            path = "".join(f"M{x:.1f} {y:.1f}{size}" for x, y in corners)
-            self._add(f'path d="{path}" fill="{self._colour(ink)}" fill-opacity="{opacity:.3g}"', "path", "")
 
     def mark(
-        self,
-        x: float,
-        y: float,
-        shape: int,
-        ink: str,
-        *,
-        size: float = 4.0,
-        hollow: bool = False,
-        tip: str = "",
+        self, x: float, y: float, shape: int, ink: str, *, size: float = 4.0, hollow: bool = False, tip: str = ""
     ) -> None:
         """Draw one of the `SHAPES` around a point."""
-        fill = self._colour("ground") if hollow else self._colour(ink)
-        self._add(
-            f'path d="{_shape(SHAPES[shape % len(SHAPES)], x, y, size)}" fill="{fill}" '
-            f'stroke="{self._colour(ink)}" stroke-width="1.5"',
-            "path",
-            tip,
-        )
-
-    def cross(self, x: float, y: float, ink: str, *, size: float = 4.0, tip: str = "") -> None:
-        """Draw a cross: something that failed."""
-        self._add(
-            f'path d="M{x - size:.1f} {y - size:.1f}l{2 * size:.1f} {2 * size:.1f}m0 {-2 * size:.1f}'
-            f'l{-2 * size:.1f} {2 * size:.1f}" fill="none" stroke="{self._colour(ink)}" stroke-width="2"',
-            "path",
-            tip,
-        )
+        path, fill = _shape(SHAPES[shape % len(SHAPES)], x, y, size), self._colour("ground" if hollow else ink)
+        self._add(f'path d="{path}" fill="{fill}" stroke="{self._colour(ink)}" stroke-width="1.5"', tip)
 
     def svg(self, *, standalone: bool = False) -> str:
         """Return the picture as SVG. If `standalone`, title and caption are written in it, as a file of its own."""
@@ -309,8 +262,13 @@ class Picture:
     def _colour(self, name: str) -> str:
         return colour(name, self.theme)
 
-    def _add(self, element: str, tag: str, tip: str) -> None:
-        words = f"<title>{escape(shorten(one_line(tip), LONGEST_TIP))}</title></{tag}>" if tip else ""
+    def _stroke(self, path: str, ink: str, width: float, *, dash: str = "", more: str = "", tip: str = "") -> None:
+        if path:
+            more += f' stroke-dasharray="{dash}"' if dash else ""
+            self._add(f'path d="{path}" fill="none" stroke="{self._colour(ink)}" stroke-width="{width:g}"{more}', tip)
+
+    def _add(self, element: str, tip: str) -> None:
+        words = f"<title>{escape(shorten(one_line(tip), LONGEST_TIP))}</title></{element.partition(' ')[0]}>"
         self._items.append(f"<{element}>{words}" if tip else f"<{element}/>")
 
 

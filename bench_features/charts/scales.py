@@ -33,6 +33,8 @@ class Scale:
     unit: str = ""
     """``s``, ``B``, ``B/s``, ``%`` ..."""
     log: bool = False
+    levels: Sequence[float] = ()
+    """The values that have a tick each, instead of round ones."""
 
     def __call__(self, value: float) -> float:
         """Return the place of a value; one outside of the scale is at its end."""
@@ -43,14 +45,12 @@ class Scale:
             share = (value - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 
-    def holds(self, value: float) -> bool:
-        """Return whether a value is on the scale."""
-        return self.low <= value <= self.high
-
     def ticks(self, most: int) -> list[tuple[float, str]]:
         """Return at most about `most` round values on the scale, in order, with their labels."""
+        if self.levels:
+            return [(level, f"{level:g}") for level in self.levels]
         values = _log_ticks(self.low, self.high, most) if self.log else self._linear_ticks(max(2, most))
-        return [(value, tick_label(value, self.unit)) for value in values if self.holds(value)]
+        return [(value, tick_label(value, self.unit)) for value in values if self.low <= value <= self.high]
 
     def _linear_ticks(self, most: int) -> list[float]:
         span = self.high - self.low

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, TextIO
 
 from bench_common.errors import UsageError
-from bench_features.charts import CHART_MODULES, WIDE, ChartChoice, draw_chart
+from bench_features.charts import CHART_MODULES, WIDE, ChartChoice, draw_chart, try_chart
 from bench_features.charts.layout import ChartSource, NoChartError
 from bench_features.charts.picture import Picture, wrap_text
 from bench_master.reports import ReportSource
@@ -30,23 +30,11 @@ def report_chart(source: ReportSource) -> Picture:
         try:
             return draw_chart(choice.chart, charts, WIDE, "paper")
         except NoChartError as error:
-            there = [name for name in CHART_MODULES if _has(name, charts)]
+            there = [name for name in CHART_MODULES if try_chart(name, charts)]
             instead = f"; there are: {', '.join(there)}" if there else ""
             raise UsageError(f"{source.stats.path}: no chart {choice.chart}: {error}{instead}") from error
-    for name in CHART_MODULES:
-        try:
-            return draw_chart(name, charts, WIDE, "paper")
-        except NoChartError:
-            continue
-    return _empty(source)
-
-
-def _has(name: str, charts: ChartSource) -> bool:
-    try:
-        draw_chart(name, charts)
-    except NoChartError:
-        return False
-    return True
+    drawn = (try_chart(name, charts, WIDE, "paper") for name in CHART_MODULES)
+    return next(filter(None, drawn), None) or _empty(source)
 
 
 def _empty(source: ReportSource) -> Picture:

@@ -8,32 +8,20 @@ from typing import Final
 from msgspec.structs import replace
 
 from bench_common.cli import check_choice
-from bench_features.charts.chart_data import TrialMark
-from bench_features.charts.labels import (
-    GREY,
-    EndLabel,
-    draw_end_labels,
-    draw_key,
-    grey_first,
-    grey_words,
-    panel_styles,
-    right_margin,
-    room_for_labels,
-)
+from bench_features.charts.chart_sums import TrialMark
 from bench_features.charts.layout import (
+    GREY,
     MOST_PANELS,
+    Chart,
     ChartSource,
+    EndLabel,
     NoChartError,
     Panel,
-    Style,
     axis_title,
+    caption_end,
     count_text,
-    draw_x_axis,
-    draw_y_axis,
-    frame_panel,
-    left_out,
 )
-from bench_features.charts.picture import Picture, text_width
+from bench_features.charts.picture import text_width
 from bench_features.charts.scales import COUNT, Scale, log_if_wide
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
@@ -43,11 +31,7 @@ MOST_TRIALS: Final = 600
 _HEIGHT: Final = 150.0
 
 
-def _margins(picture: Picture) -> tuple[float, float]:
-    return (58.0, 10.0) if picture.is_narrow else (74.0, 18.0)
-
-
-def draw_trials(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw each trial's value in the order in which they ran: drift is seen here."""
     trials = _measured_by(source)
     if not any(mark.value is not None for mark in trials):
@@ -55,18 +39,14 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Picture:
     ran = {mark.treatment for mark in trials}
     every = source.styles.panels(ran)
     panels = every[:MOST_PANELS]
-    styles = [panel_styles(source, panel.treatments) for panel in panels]
-    picture = Picture("trials", width, theme)
+    picture = Chart("trials", width, theme)
     picture.title = "Each trial, in the order in which it ran"
-    names = [list(dict.fromkeys(one.label for one in own.values() if one.hue != GREY)) for own in styles]
-    room = room_for_labels(picture, names, _HEIGHT)
-    if not room:
-        draw_key(picture, [style for own in styles for style in own.values()])
+    room = picture.room_for_labels(panels, _HEIGHT)
     said: dict[str, list[str]] = {}
-    for panel, own in zip(panels, styles, strict=True):
+    for panel in panels:
         marks = [mark for mark in trials if mark.treatment in panel.treatments]
         if any(mark.value is not None for mark in marks):
-            said.setdefault(_draw_trials(picture, source, panel, own, marks, room), []).append(panel.title)
+            said.setdefault(_draw_trials(picture, source, panel, marks, room), []).append(panel.title)
     measured = [mark for mark in trials if not mark.warmup]
     counts = [sum(mark.treatment == place for mark in measured) for place in sorted(ran)]
     # What is the same in all panels is said once.
@@ -91,43 +71,41 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Picture:
         "A line that slopes means drift.",
         *axes,
     ]
-    picture.caption = " ".join(filter(None, parts)) + grey_words(styles) + left_out(len(panels), len(every), "panels")
+    picture.caption = " ".join(filter(None, parts)) + caption_end(panels, every)
     return picture
 
 
 def _measured_by(source: ChartSource) -> Sequence[TrialMark]:
     """Return the trials with the values of the metric that was asked for, without those that cannot have it."""
-    data, metric = source.data, source.metric
+    metric, values = source.metric, source.values
     if metric is None:
-        return data.trials
-    check_choice(metric, dict.fromkeys(name for _, name in data.values), what="metric")
+        return source.trials
+    check_choice(metric, dict.fromkeys(name for _, name in values), what="metric")
     return [
-        replace(mark, value=data.values[mark.treatment, metric].get(mark.trial), jobs=())
-        for mark in data.trials
-        if (mark.treatment, metric) in data.values
+        replace(mark, value=values[mark.treatment, metric].get(mark.trial), jobs=())
+        for mark in source.trials
+        if (mark.treatment, metric) in values
     ]
 
 
 def _draw_trials(
-    picture: Picture,
+    picture: Chart,
     source: ChartSource,
     panel: Panel,
-    styles: dict[int, Style],
     marks: Sequence[TrialMark],
     room: float,
 ) -> str:
     """Draw a panel, and return what captions say of its axis."""
     data, document = source.data, source.document
-    metric = source.metric or data.metrics.get(panel.treatments[0])
+    metric = source.metric or source.metrics.get(panel.treatments[0])
     found = None if metric is None else document.treatments[panel.treatments[0]].metrics.get(metric)
     unit, direction = ("s", "lower") if found is None else (found.unit, found.direction or "")
     what = axis_title(metric or "job time", unit)
-    left, right = _margins(picture)
     title = ": ".join(filter(None, (panel.title, what)))
     better = f"{direction} is better" if direction else ""
     heading = ", ".join(filter(None, (title, better)))
     heading = heading if text_width(heading, bold=True) < picture.width - 16 else title
-    frame = frame_panel(picture, _HEIGHT, left=left, right=right_margin(room, right), title=heading)
+    frame = picture.panel(_HEIGHT, right=room, title=heading)
     values = [mark.value for mark in marks if mark.value is not None]
     jobs = [job for mark in marks for job in mark.jobs] if len(marks) <= MOST_TRIALS else []
     scale = log_if_wide([*values, *jobs], frame.bottom, frame.top, unit)
@@ -136,12 +114,10 @@ def _draw_trials(
         times, along = Scale(0.0, end * 1.02 or 1.0, frame.left, frame.right, "s"), "since the run began"
     else:
         times, along = Scale(0.0, end + 1.0, frame.left, frame.right, COUNT), "trial, in the order of the files"
-    draw_y_axis(picture, frame, scale)
-    picture.extend(36)
-    draw_x_axis(picture, frame, times, along, grid=False)
+    picture.axes(frame, times, scale, along)
     ends = []
-    for place in grey_first(panel.treatments, styles):
-        style = styles[place]
+    for place in panel.grey_first:
+        style = panel.styles[place]
         own = [mark for mark in marks if mark.treatment == place]
         line = [
             (times(mark.begin_s), scale(mark.value)) for mark in own if mark.value is not None and not mark.warmup
@@ -161,5 +137,5 @@ def _draw_trials(
         if known and style.hue != GREY:
             ends.append(EndLabel(scale(known[-1]), style.label, style.hue))
     if room:
-        draw_end_labels(picture, frame, ends)
+        picture.end_labels(frame, ends)
     return scale.words(what) + (f" {better[:1].upper()}{better[1:]}." if better else "")

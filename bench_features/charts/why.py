@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench_features.charts.layout import MOST_PANELS, ChartSource, NoChartError, draw_x_axis, frame_panel, left_out
-from bench_features.charts.picture import Picture, text_width
+from bench_features.charts.layout import MOST_PANELS, Chart, ChartSource, KeyEntry, NoChartError, left_out
 from bench_features.charts.scales import linear
 from bench_master.formatting import format_value
 from bench_master.reports.palette import Theme
@@ -19,13 +18,13 @@ _ROW: Final = 26.0
 _BAR: Final = 16.0
 
 
-def draw_why(source: ChartSource, width: int, theme: Theme) -> Picture:
+def draw_why(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw the operations of one job of each traced treatment, with the cause of each stretch of time."""
     traced = [one for one in source.document.traced if one.job]
     if not traced:
         raise NoChartError("no treatment was traced (--explain)")
     hues = _hues(traced)
-    picture = Picture("why", width, theme)
+    picture = Chart("why", width, theme)
     picture.title = "Why: one traced job"
     _draw_key(picture, hues)
     for one in traced[:MOST_PANELS]:
@@ -60,27 +59,24 @@ def _hues(traced: list[TracedReport]) -> dict[str, str]:
     }
 
 
-def _draw_key(picture: Picture, hues: dict[str, str]) -> None:
-    """Write each cause beside its hue, in as many lines as they need; those without a hue of their own share one."""
+def _draw_key(picture: Chart, hues: dict[str, str]) -> None:
+    """Write each cause beside its hue; those without a hue of their own share one."""
     shown = [(cause, hue) for cause, hue in hues.items() if hue != _OTHER_HUE]
     if len(shown) < len(hues):
         shown.append(("other causes", _OTHER_HUE))
-    x, top = 8.0, picture.extend(20)
-    for cause, hue in shown:
-        needed = 16 + text_width(cause, 11) + 14
-        if x > 8 and x + needed > picture.width:  # noqa: PLR2004  the left edge
-            x, top = 8.0, picture.extend(18)
-        picture.rect(x, top + 5, 10, 10, hue)
-        picture.text(x + 15, top + 14, cause, ink="muted", size=11, room=picture.width - x - 20)
-        x += needed
+
+    def entry(cause: str, hue: str) -> KeyEntry:
+        return KeyEntry(cause, "muted", 15.0, lambda x, y: picture.rect(x, y - 9, 10, 10, hue))
+
+    picture.entries([entry(*pair) for pair in shown])
 
 
-def _draw_job(picture: Picture, title: str, traced: TracedReport, hues: dict[str, str]) -> None:
+def _draw_job(picture: Chart, title: str, traced: TracedReport, hues: dict[str, str]) -> None:
     left = 84.0 if picture.is_narrow else 120.0
-    frame = frame_panel(picture, _ROW * len(traced.job), left=left, right=24.0, title=title)
+    frame = picture.panel(_ROW * len(traced.job), left=left, right=24.0, title=title)
     scale = linear([phase.end_s for phase in traced.job], frame.left, frame.right, "s")
     picture.extend(36)
-    draw_x_axis(picture, frame, scale, "time from the begin of the job")
+    picture.x_axis(frame, scale, "time from the begin of the job")
     for place, phase in enumerate(traced.job):
         y = frame.top + place * _ROW + (_ROW - _BAR) / 2
         picture.text(frame.left - 8, y + 12, phase.operation, anchor="end", room=left - 12)

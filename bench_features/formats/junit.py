@@ -14,7 +14,6 @@ from typing import ClassVar, Final, Literal, TextIO, TypeAlias
 from xml.etree import ElementTree as ET
 
 from bench_common.safe_text import one_line, shorten
-from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import (
     ComparisonReport,
     GateReport,
@@ -28,6 +27,14 @@ from bench_master.reports.verdict_text import FEWEST_ROUNDS, remark_text
 
 State: TypeAlias = Literal["passed", "failure", "error", "skipped"]
 
+_STATES: Final[Mapping[str, State]] = {
+    "passed": "passed",
+    "failed": "failure",
+    "undecided": "error",
+    "kept": "passed",
+    "broken": "failure",
+}
+"""The state of a case by that of a threshold, gate or claim."""
 _NO_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML 1.0 document may contain, not even escaped."""
 _MAX_CHARS: Final = 4000
@@ -56,14 +63,6 @@ class JunitReport:
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the XML document."""
         document = source.document
-        cases = [
-            *_run_cases(source),
-            *_threshold_cases(document),
-            *_gate_cases(source.gates),
-            *_claim_cases(document),
-        ]
-        cases += _verdict_cases(document)
-        name = str(document.scenario.name or "weighbridge")
         properties = {
             "run_id": document.run.run_id,
             "run_state": document.run_state,
@@ -75,7 +74,8 @@ class JunitReport:
             attributes["time"] = f"{document.totals.duration_s:.3f}"
         if document.run.created:
             attributes["timestamp"] = _timestamp(document.run.created)
-        _write_suite(name, cases, properties, attributes, out)
+        name = str(document.scenario.name or "weighbridge")
+        _write_suite(name, list(_run_cases(source)), properties, attributes, out)
 
 
 def write_comparison(verdicts: VerdictsReport, out: TextIO) -> None:
@@ -112,64 +112,45 @@ def _write_suite(
 def _add_case(suite: ET.Element, case: _Case) -> None:
     element = ET.SubElement(suite, "testcase", {"classname": f"weighbridge.{case.group}", "name": _text(case.name)})
     text = _text(case.text)
-    if case.state == "passed":
-        if text:
-            ET.SubElement(element, "system-out").text = text
-        return
-    ET.SubElement(element, case.state, {"type": case.kind, "message": text}).text = text
+    if case.state != "passed":
+        ET.SubElement(element, case.state, {"type": case.kind, "message": text}).text = text
+    elif text:
+        ET.SubElement(element, "system-out").text = text
 
 
 def _run_cases(source: ReportSource) -> Iterator[_Case]:
-    """Yield whether the run is complete, and whether each treatment has a result."""
-    document = source.document
-    if document.incomplete:
-        yield _Case("run", "the run is complete", "error", document.run_state, source.incomplete_text)
-    else:
-        yield _Case("run", "the run is complete", "passed")
-    if source.missing_results:
-        yield _Case("run", "each treatment has a result", "error", "no-result", source.missing_results)
-    else:
-        yield _Case("run", "each treatment has a result", "passed")
-
-
-def _threshold_cases(document: ReportDocument) -> Iterator[_Case]:
-    for verdict in document.thresholds:
-        name = f"{verdict.threshold} ({verdict.treatment})" if verdict.treatment else verdict.threshold
-        state = document.threshold_state(verdict)
-        if state == "passed":
-            yield _Case("thresholds", name, "passed", text=verdict.message)
-        elif state == "failed":
-            yield _Case("thresholds", name, "failure", "threshold", verdict.message)
+    """Yield cases of the run, its thresholds, gates, claims and verdicts."""
+    document, verdicts = source.document, source.document.verdicts
+    for name, kind, problem in (
+        ("the run is complete", document.run_state, source.incomplete_text if document.incomplete else ""),
+        ("each treatment has a result", "no-result", source.missing_results),
+    ):
+        yield _Case("run", name, "error" if problem else "passed", kind, problem)
+    for one in document.thresholds:
+        name = f"{one.threshold} ({one.treatment})" if one.treatment else one.threshold
+        state, text = document.threshold_state(one), one.message
+        if state != "undecided":
+            yield _Case("thresholds", name, _STATES[state], "threshold", text)
         elif document.run.noop:
-            yield _Case("thresholds", name, "skipped", "noop", f"a no-op run is not judged: {verdict.message}")
+            yield _Case("thresholds", name, "skipped", "noop", f"a no-op run is not judged: {text}")
         else:
-            yield _Case("thresholds", name, "skipped", document.run_state, verdict.message)
-
-
-def _gate_cases(gates: Iterable[GateReport]) -> Iterator[_Case]:
-    states: dict[str, State] = {"passed": "passed", "failed": "failure", "undecided": "error"}
-    for gate in gates:
-        name = f"{gate.gate} ({gate.comparison})" if gate.comparison else gate.gate
-        yield _Case("gates", name, states[gate.state], gate.state, gate.text)
-
-
-def _claim_cases(document: ReportDocument) -> Iterator[_Case]:
-    """Yield whether each registered claim was kept."""
-    states: dict[str, State] = {"kept": "passed", "broken": "failure", "undecided": "error"}
-    claims = document.verdicts.claims if document.verdicts is not None else None
-    for claim in claims.claims if claims is not None else ():
-        name = f"{claim.name}: {claim.says} ({claim.measure}, {claim.rounds} rounds)"
-        yield _Case("claims", name, states[claim.state], claim.state, claim.text)
-
-
-def _verdict_cases(document: ReportDocument) -> Iterator[_Case]:
-    verdicts = document.verdicts
+            yield _Case("thresholds", name, "skipped", document.run_state, text)
+    yield from _gate_cases(source.gates)
     if verdicts is None:
         if document.no_verdict:
             yield _Case("verdicts", "verdict", "skipped", "no-verdict", document.no_verdict)
         return
+    for claim in () if verdicts.claims is None else verdicts.claims.claims:
+        name = f"{claim.name}: {claim.says} ({claim.measure}, {claim.rounds} rounds)"
+        yield _Case("claims", name, _STATES[claim.state], claim.state, claim.text)
     between = verdicts.between.comparisons if verdicts.between is not None else ()
     yield from _comparison_cases((*verdicts.comparisons, *between))
+
+
+def _gate_cases(gates: Iterable[GateReport]) -> Iterator[_Case]:
+    for gate in gates:
+        name = f"{gate.gate} ({gate.comparison})" if gate.comparison else gate.gate
+        yield _Case("gates", name, _STATES[gate.state], gate.state, gate.text)
 
 
 def _comparison_cases(comparisons: Iterable[ComparisonReport]) -> Iterator[_Case]:

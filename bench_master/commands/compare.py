@@ -50,15 +50,34 @@ PROGRESS_INTERVAL_S: Final = 2.0
 """How often a long reading says how far it is."""
 
 
+class ComparisonOptions(Struct, frozen=True, kw_only=True):
+    """What every command has that compares runs with each other."""
+
+    margin: Annotated[
+        float | None,
+        Option("--margin M", "differences below this count as same, such as 3%% (the default)", type=margin),
+    ] = None
+    accept: Annotated[
+        tuple[str, ...],
+        Option("--accept PROPERTY", "compare although this property differs, such as kernel; repeatable"),
+    ] = ()
+    gates: Annotated[GateOptions, Heading("gates")]
+    format: Annotated[
+        str, Option("--format", "format of the output (default: text)", choices=comparison_formats())
+    ] = "text"
+    quiet: bool
+    """Print the verdicts only, one line each."""
+    verbose: bool
+    """Name every run and property."""
+    terminal: TerminalOptions = DEFAULT_TERMINAL
+    """How to show it on a terminal."""
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """The command line of `compare`."""
 
     runs: Annotated[tuple[Path, ...], Option("RUN", "stats file, or a folder of them", nargs="+")]
     new: Annotated[tuple[Path, ...], Option("--new RUN", "the new runs", nargs="+")] = ()
-    margin: Annotated[
-        float | None,
-        Option("--margin M", "differences below this count as same, such as 3%% (the default)", type=margin),
-    ] = None
     anchor: Annotated[
         Mapping[str, str],
         Option(
@@ -68,37 +87,24 @@ class Options(Struct, frozen=True, kw_only=True):
             type=baseline_labels,
         ),
     ] = {}
-    accept: Annotated[
-        tuple[str, ...],
-        Option("--accept PROPERTY", "compare although this property differs, such as kernel; repeatable"),
-    ] = ()
     failures: Annotated[
         Literal["worst", "at-random"],
         Option("--failures", "count failed jobs as the worst both ways, or leave them out (default: worst)"),
     ] = "worst"
-    gates: Annotated[GateOptions, Heading("gates")]
-    format: Annotated[
-        str, Option("--format", "format of the output (default: text)", choices=comparison_formats())
-    ] = "text"
+    comparison: ComparisonOptions
     schema: Annotated[bool, schema_option(verdicts_schema, "what --format json prints")] = False
-    quiet: bool
-    """Print the verdicts only, one line each."""
-    verbose: bool
-    """Name every run and property."""
-    terminal: TerminalOptions = DEFAULT_TERMINAL
-    """How to show it on a terminal."""
 
 
 def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> int:
     """Write the comparison; return the exit code. `names` has how files are called that have no telling name."""
     earlier, new = _sides(options)
     verdicts_options = VerdictOptions(
-        margin=options.margin,
-        accept=frozenset(options.accept),
+        margin=options.comparison.margin,
+        accept=frozenset(options.comparison.accept),
         failures=options.failures,
-        **asdict(options.gates),
+        **asdict(options.comparison.gates),
     )
-    progress = _progress(quiet=options.quiet)
+    progress = _progress(quiet=options.comparison.quiet)
     with progress_message("reading the runs"):
         fresh, unreadable = read_paths(new, options.failures, progress)
         past, more = read_paths(earlier, options.failures, progress)
@@ -108,7 +114,7 @@ def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> in
     check_gates(gates, [one.labels for run_ in (*past, *fresh) for one in run_.treatments.values()])
     with progress_message("comparing the runs"):
         verdicts = with_gates(compare_runs(sides, anchor=options.anchor), gates)
-    _write(verdicts, options)
+    write(verdicts, options.comparison)
     for line in unpassed_gates(verdicts.gates):
         tell(f"bench-master: {line}")
     for run_ in fresh:
@@ -142,7 +148,8 @@ def _progress(*, quiet: bool) -> Callable[[int, int], None]:
     return show
 
 
-def _write(verdicts: VerdictsReport, options: Options) -> None:
+def write(verdicts: VerdictsReport, options: ComparisonOptions) -> None:
+    """Write verdicts between runs in the format that was asked for."""
     if options.format != "text":
         with page_of(DEFAULT_WIDTH):
             write_comparison(options.format, verdicts, sys.stdout)

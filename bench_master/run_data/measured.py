@@ -22,7 +22,6 @@ from bench_common.stats.reader import Block, KeptBlocks, StatsFile
 from bench_master.run_data.aggregate import RESPONSE, Aggregator
 from bench_master.run_data.host_samples import EngineCosts, HostCpu
 from bench_master.run_data.percentiles import ExactPercentiles
-from bench_master.run_data.trial_statistics import TrialStatistics
 from bench_master.run_data.trial_values import Failures, TrialCollector, TrialTable
 
 LOOKED_AT_AGAIN: Final = frozenset(
@@ -51,8 +50,6 @@ class Part(Enum):
     """What hosts and engines used in each trial."""
     TRIALS = auto()
     """The value of each trial."""
-    STATISTICS = auto()
-    """The durations of each operation in each trial, as a few numbers."""
 
 
 class Look(Protocol):
@@ -116,12 +113,10 @@ class MeasuredRun:
         )
         self.host_cpu = HostCpu(self.spans)
         self._trials = at_once or TrialCollector(self.header, hosts, done=self.sums.done)
-        self._statistics = TrialStatistics(self.header)
         self._looks: dict[AnyPart, Look] = {
             Part.METRICS: _MetricsLook(self.sums),
             Part.SAMPLES: _SamplesLook(self),
             Part.TRIALS: self._trials,
-            Part.STATISTICS: self._statistics,
         }
         self._prepared = set[AnyPart]({Part.TRIALS} if for_comparison else ())
         self._percentiles: frozenset[float] = frozenset()
@@ -169,12 +164,6 @@ class MeasuredRun:
         """Return the value of each trial, with failed jobs counted in this way."""
         self.prepare({Part.TRIALS, Part.METRICS})
         return self._trials.table(self.sums, failures)
-
-    @property
-    def statistics(self) -> TrialStatistics:
-        """The durations of each operation in each trial."""
-        self.prepare({Part.STATISTICS})
-        return self._statistics
 
     def part(self, make: Callable[[MeasuredRun], Own]) -> Own:
         """Return a feature's part, which is made where nobody prepared it."""

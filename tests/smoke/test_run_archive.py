@@ -12,7 +12,7 @@ from deadlines import END_S
 from bench_common.stats.reader import StatsFile
 from bench_features.archive.archive import Archive
 from bench_features.archive.folder import VARIABLE
-from bench_features.archive.keeping import keep_run
+from bench_features.archive.run_extension import keep_run
 from bench_master.run_data.measured import MeasuredRun
 
 SCENARIO = """
@@ -57,7 +57,7 @@ def test_a_run_is_in_the_archive_that_was_named(archive_folder, tmp_path, by_opt
     with Archive.open(archive_folder) as archive:
         (run,) = archive.runs()
         assert (run.scenario, run.state, run.problem, run.done) == ("archived", "complete", "", 3)
-        assert run.argv[-1].startswith("--archive")
+        assert run.report.argv[-1].startswith("--archive")
         assert not archive.add(tmp_path / "r.stats.gz").new
 
 
@@ -73,7 +73,7 @@ def test_a_weighed_command_is_in_the_archive(tmp_path):
         assert "archived as " in done.stderr
     with Archive.open(str(tmp_path / "archive")) as archive:
         assert [run.state for run in archive.runs()] == ["complete"] * 2
-        assert [series.runs for series in archive.series()] == [2]
+        assert [len(series.members) for series in archive.series()] == [2]
     words = ["--archive", "native", "docker", "--", "true"]
     done = subprocess.run(
         [*command, *words], cwd=tmp_path, capture_output=True, text=True, timeout=END_S, check=False
@@ -105,7 +105,8 @@ def test_an_archive_that_fails_at_the_end_does_not_lose_the_run(archive_folder, 
         told = capsys.readouterr().err
         assert f"bench-master archive add {stats}" in told
         assert "not in the archive" in told
-        assert keep_run(run, archive_folder, quiet=False) == 0
+    assert keep_run(run, archive_folder, quiet=False) == 0
+    with Archive.open(archive_folder) as archive:
         assert f"archived as {archive.runs()[0].id}" in capsys.readouterr().err
 
 
@@ -120,7 +121,7 @@ def test_a_run_is_judged_by_the_archive_that_it_goes_into(archive_folder, tmp_pa
         assert "archived as " in done.stderr
         assert "against the trend of" in " ".join(done.stdout.split())
     with Archive.open(archive_folder) as archive:
-        assert [len(archive.points(one.key)) for one in archive.series()] == [2]
+        assert [len(one.members) for one in archive.series()] == [2]
     # Without an archive of its own the run is judged by the default one, which must be there before it begins.
     (tmp_path / "c").mkdir()
     done = run_scenario(tmp_path / "c", "--baseline", "trend", WEIGHBRIDGE_ARCHIVE=str(tmp_path / "none"))

@@ -262,7 +262,7 @@ def test_formats_tell_kept_broken_and_undecided(tmp_path, name):
         "html": (">kept<", ">BROKEN<", ">UNDECIDED<", "sha256 "),
         "json": ('"state": "kept"', '"state": "broken"', '"state": "undecided"', '"sha256"'),
         "junit": ('classname="weighbridge.claims"', '<failure type="broken"', '<error type="undecided"'),
-        "github": ("| PASSED", "| FAILED", "| UNDECIDED"),
+        "github": ("- KEPT claim", "- BROKEN claim", "- UNDECIDED claim"),
         "openmetrics": ('state="kept"', 'state="broken"', "weighbridge_claims"),
     }[name]
     for one in expected:

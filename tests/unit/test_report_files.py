@@ -105,8 +105,8 @@ def test_a_run_in_a_job_of_github_actions_adds_its_report_to_the_summary(path, t
     for words in ([], ["--format", f"github={tmp_path / 'mine.md'}"]):
         arguments = build_parser(["run-scenario"]).parse_args(["run-scenario", "-f", "noop", "-R", *words])
         assert run_scenario.finish_run(RunResult("complete", stats=path), read_options(RunOptions, arguments)) == 0
-        assert summary.read_text().startswith("# My step\n## Weighbridge: quickstart\n")
-        assert summary.read_text().count("## Weighbridge: quickstart\n") == 1
+        assert summary.read_text().startswith("# My step\n### Weighbridge: quickstart\n")
+        assert summary.read_text().count("### Weighbridge: quickstart\n") == 1
 
 
 def test_a_dash_is_standard_output(path, tmp_path, capsys, monkeypatch):
@@ -184,7 +184,7 @@ def test_a_pipe_is_written_and_not_replaced(path, tmp_path):
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
         assert run(path, "--format", f"github={pipe}") == 0
-        assert os.read(reader, 100).startswith(b"## Weighbridge: quickstart\n")
+        assert os.read(reader, 100).startswith(b"### Weighbridge: quickstart\n")
     finally:
         os.close(reader)
     assert pipe.is_fifo()
@@ -198,8 +198,8 @@ def test_githubs_summary_keeps_what_other_commands_wrote(path, tmp_path, monkeyp
     for _ in range(2):
         assert run(path, "--format", f"github={summary}") == 0
     text = summary.read_text()
-    assert text.startswith("# My step\n## Weighbridge: quickstart\n")
-    assert text.count("## Weighbridge: quickstart\n") == 2
+    assert text.startswith("# My step\n### Weighbridge: quickstart\n")
+    assert text.count("### Weighbridge: quickstart\n") == 2
 
 
 def test_the_summary_of_a_job_is_found_by_the_variables_of_github_actions(tmp_path):

@@ -3,7 +3,9 @@
 import itertools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
+import archive_runs
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -13,7 +15,7 @@ from bench_common.stats.block_types import StoredTreatment
 from bench_features.alternate import alternate, builds
 from bench_features.alternate.series import CUT, FILE, Series, files_of, load, run_file, save, set_aside
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
-from bench_master.analysis.verdict_options import VerdictOptions
+from bench_master.analysis.verdict_options import GateOptions, VerdictOptions
 from bench_master.analysis.verdict_types import DIRECTED_WORDS
 from bench_master.cli import run_command_line
 from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
@@ -58,7 +60,7 @@ def test_a_pair_that_was_cut_is_made_again(tmp_path):
         run_file(tmp_path, pair, side).write_bytes(b"")
     save(series, tmp_path)
     whole = load(tmp_path).whole()
-    assert [run.pair for run in whole.runs] == [1, 1]
+    assert whole.runs == (1.0, 1.0)
     assert whole.next_run() == (2, SERIES.order(2)[0])
     moved = set_aside(whole, tmp_path)
     assert sorted(path.name for path in moved) == ["1-02-new.stats.gz", "1-02-old.stats.gz"]
@@ -88,7 +90,6 @@ def complaint(capsys, *words):
         (("--old", "a", "--new", "b", "--", "weigh", "-s", "x", "native", "--", "true"), "-s: each run"),
         (("--old", "a", "--new", "b", "--", "run-scenario", "--resume=x"), "--resume=x: each run"),
         (("--budget", "1h", *RUN), "add --until verdict"),
-        (("--until", "verdict", "--pairs", "8", *RUN), "give --max-pairs"),
         (("--until", "verdict", "--budget", "soon", *RUN), "--budget: 'soon'"),
         (("--pairs", "5", *RUN), "--pairs"),
     ],
@@ -207,6 +208,20 @@ def test_a_look_asks_for_more_evidence():
     assert fixed.design.stopping is None
     (one,), (other,) = fixed.comparisons, looked.comparisons
     assert other.low is None or other.low < one.low
+
+
+def test_a_series_until_its_verdict_looks_after_each_pair_from_the_sixth_on(tmp_path):
+    """At the files of its pairs, whatever the gates are."""
+    series = replace(SERIES, pairs=20, until_verdict=True)
+    comparison = SimpleNamespace(accept=(), gates=GateOptions(fail_on=("slower",)))
+    options = SimpleNamespace(folder=tmp_path, comparison=comparison)
+    for number in range(12):
+        assert not alternate._is_settled(series, options)
+        pair, side = series.next_run()
+        archive_runs.a_run(run_file(tmp_path, pair, side), number, engines=("native",))
+        series = series.with_run(1.0)
+    (found,) = alternate.judged(series, tmp_path, options).comparisons
+    assert alternate._is_settled(series, options) == is_settled(found.verdict, 6)
 
 
 def test_the_folder_is_one_series_at_a_time(capsys, tmp_path):

@@ -1,7 +1,5 @@
 """Trends: since when, and a gate that fails after the second run that is slower."""
 
-import csv
-import io
 import json
 import math
 import xml.etree.ElementTree as ET
@@ -129,7 +127,7 @@ def test_what_is_missing_is_said(archive, archive_folder, tmp_path, command, jud
 
 
 def test_since_when(archive, tmp_path, command):
-    """The table, JSON, CSV and the chart name the run, size, interval and where the machine changed."""
+    """The table, JSON and the chart name the run, size, interval and where the machine changed."""
     code, _, err = command("archive", "trend")
     assert (code, "there is no archive" in err) == (2, True)
     levels = [1.0] * 16 + [1.08] * 12
@@ -157,9 +155,6 @@ def test_since_when(archive, tmp_path, command):
         "expected",
     ):
         assert part in text
-    rows = list(csv.DictReader(io.StringIO(command("archive", "trend", trend["series"], "--format", "csv")[1])))
-    assert (len(rows), rows[16]["verdict"], rows[28]["machine_change"]) == (36, "slower", "kernel 6.1.0 -> 6.8.0")
-    assert (rows[15]["verdict"], float(rows[16]["ratio"])) == ("", pytest.approx(change["ratio"]))
     since = json.loads(command("archive", "trend", trend["series"], "--since", "2026-01-20", "--format", "json")[1])
     assert (len(since["runs"]), since["changes"]) == (18, [])
     other = json.loads(command("archive", "trend", trend["series"], "--of", "start.p50", "--format", "json")[1])

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from bench_common.errors import UsageError
 from bench_common.stats.reader import StatsFile
 from bench_features.charts import CHART_MODULES, NARROW, WIDE, draw_chart
-from bench_features.charts.chart_data import MOST_QUANTILES, chart_data
-from bench_features.charts.chart_sums import LATENCY_BINS, MOST_JOBS, TIME_BINS
+from bench_features.charts.chart_sums import MOST_JOBS, MOST_QUANTILES, TIME_BINS, ChartSums
 from bench_features.charts.layout import ChartSource, NoChartError
 from bench_features.charts.picture import cut_text, text_width, wrap_text
 from bench_features.charts.scales import Scale, linear, log_if_wide
@@ -159,20 +158,21 @@ def test_what_a_run_lacks_is_not_drawn(tmp_path):
 def test_the_data_of_charts_does_not_grow_with_the_jobs(run):
     """A line has at most 120 points, a trial 16 jobs, a host 240 bins, whatever the number of jobs."""
     stats, document = run
-    data = chart_data(MeasuredRun(stats), document)
-    assert {each.n for each in data.distributions} == {3000}
-    assert max(len(each.shares) for each in data.distributions) <= MOST_QUANTILES
-    assert {len(mark.jobs) for mark in data.trials} == {MOST_JOBS}
-    assert {len(column) for each in data.hosts for column in each.columns.values()} == {TIME_BINS}
-    assert {grid.shape for grid in data.heat.values()} == {(TIME_BINS, LATENCY_BINS)}
-    assert {int(grid.sum()) for grid in data.heat.values()} == {3000}
-    assert [each.negative_iowait for each in data.hosts] == [1]
+    source = ChartSource(document, MeasuredRun(stats))
+    data = source.data
+    assert {each.n for each in data.distributions()} == {3000}
+    assert max(len(each.shares) for each in data.distributions()) <= MOST_QUANTILES
+    assert {len(mark.jobs) for mark in source.trials} == {MOST_JOBS}
+    assert {len(column) for each in data.hosts() for column in each.columns.values()} == {TIME_BINS}
+    assert {counts.shape for counts in data.done.values()} == {(TIME_BINS,)}
+    assert {int(counts.sum()) for counts in data.done.values()} == {3000}
+    assert [each.negative_iowait for each in data.hosts()] == [1]
 
 
 def test_quantiles_are_those_of_the_values(run):
     """The median of the chart's data is within 0.2 % of the report's."""
     stats, document = run
-    for each in chart_data(MeasuredRun(stats), document).distributions:
+    for each in MeasuredRun(stats).part(ChartSums).distributions():
         median = next(value for share, value in zip(each.shares, each.seconds, strict=True) if share >= 0.5)
         exact = document.treatments[each.treatment].operations[each.operation].percentiles_s["p50"]
         assert median == pytest.approx(exact, rel=0.02)
@@ -191,7 +191,7 @@ def test_a_trial_is_measured_by_the_measure_of_its_verdict(tmp_path):
         ],
         verdicts=None,
     )
-    marks = chart_data(MeasuredRun(stats), by_metric).trials
+    marks = ChartSource(by_metric, MeasuredRun(stats)).trials
     assert [mark.value for mark in marks] == [500.0, 501.0, 502.0, 503.0, 504.0, 505.0, None, 507.0]
     assert [mark.failed for mark in marks] == [0, 0, 0, 0, 0, 0, 1, 0]
     assert [mark.warmup for mark in marks][:3] == [True, True, False]
