@@ -341,14 +341,15 @@ def is_engine_label(word: str) -> bool:
 def are_commands(words: Sequence[str], line: Sequence[str]) -> bool:
     """Return whether the positional words of a command line end with quoted commands.
 
-    Behind an engine a single word is none: it is more likely the begin of a command whose ``--`` was forgotten.
+    Behind an engine the first one has arguments: a single word is more likely the begin of a command whose ``--`` was
+    forgotten.
     """
     given = [value for flag, value in pairwise(line) if flag == "--engine"]
     given += [word.removeprefix("--engine=") for word in line if word.startswith("--engine=")]
     names = {*engine_names(), *(value.partition("=")[0] for value in given)}
     engines = list(takewhile(lambda word: word in names or is_engine_label(word), words))
     commands = words[len(engines) :]
-    return bool(commands) and (not engines or all(len(word.split()) > 1 for word in commands))
+    return bool(commands) and (not engines or len(commands[0].split()) > 1)
 
 
 def settle_engines(options: Options) -> Options:

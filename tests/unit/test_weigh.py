@@ -187,7 +187,7 @@ def test_images_are_compared(weighed):
     assert [one.labels for one in scenario.treatments] == [
         {"engine": "docker", "image": image} for image in ("one", "two")
     ]
-    quoted, _ = weighed("docker 'a 1' 'b 2' --image one --image two")
+    quoted, _ = weighed("docker 'a 1' b --image one --image two")
     assert len(quoted.treatments) == 4
     assert quoted.baseline == {"command": "a 1"}
 
@@ -335,7 +335,7 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("docker --image a --image a -- true", "--image a is given twice; to measure the noise of one: --set aa=a"),
         ("--engine nosuch 'a b'", "'nosuch': expected an engine"),
         ("new=nosuch:/x 'a b'", "unknown engine 'nosuch'"),
-        ("docker runc 'sleep 1' true", "write it after '--'"),
+        ("docker runc true 'sleep 1'", "write it after '--'"),
         ("a b -n one", "-n is given 1 time for 2 commands: once for each"),
         ("a b -n one -n one", "'one' is named twice"),
         ("a a", "'a' is named twice; to measure the noise of one command"),
