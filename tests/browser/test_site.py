@@ -171,6 +171,7 @@ def test_the_root_leads_to_the_newest_release_on_a_static_host(eyes, two_version
     sight.assert_no_complaints()
     sight.page.get_by_role("link", name="Version dev").click()  # a copy has the name of its original
     sight.page.wait_for_url("**/versions.html")
+    assert sight.page.locator("meta[name=viewport]").count() == 1  # else a telephone shows it as a desk would
     assert sight.page.locator("li a").all_text_contents() == ["0.0.9", "dev"]
     sight.page.get_by_role("link", name="dev").click()
     sight.page.wait_for_url("**/dev/docs/index.html")
