@@ -363,6 +363,12 @@ def test_a_wrong_command_line_is_one_line_that_says_what_to_do(capsys, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_advised_command_has_the_name_of_the_program(capsys, monkeypatch):
+    """As it was called: where uvx runs it, no other name leads to it."""
+    monkeypatch.setattr("sys.argv", ["/opt/bin/weighbridge", "weigh", "docker", "true"])
+    assert "such as: weighbridge weigh docker -- true; see weighbridge weigh" in complaint(capsys, "docker", "true")
+
+
 def test_a_word_that_is_not_text_is_refused(capsys):
     """A scenario is text, so no byte of a command may be none."""
     assert "the command is not UTF-8" in complaint(capsys, "native", "--", "echo", "\udcff")
