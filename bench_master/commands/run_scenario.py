@@ -37,6 +37,7 @@ from bench_common.treatment import Treatment
 from bench_common.units import format_duration
 from bench_master.analysis.parameters import parameter_differences
 from bench_master.analysis.report_types import ReportDocument
+from bench_master.cli import program_name
 from bench_master.commands.run_plan import STORED_LABELS, PlanRunner, restore_options, resumed_scenario
 from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.coordinator import Policy
@@ -351,9 +352,9 @@ def _tell_what_is_next(result: RunResult, files: Sequence[str], options: RunOpti
     for line in files:
         tell(line)
     if not options.output.no_report:
-        tell_command("report again", ["bench-master", "report-scenario", "-s", str(result.stats)])
+        tell_command("report again", [program_name(), "report-scenario", "-s", str(result.stats)])
     if result.status == "interrupted":
-        tell_command("continue", ["bench-master", "run-scenario", "--resume", str(result.stats)])
+        tell_command("continue", [program_name(), "run-scenario", "--resume", str(result.stats)])
 
 
 def _write_report(name: str, source: ReportSource, path: Path) -> WeighbridgeError | None:

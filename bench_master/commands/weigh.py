@@ -36,6 +36,7 @@ from bench_common.safe_text import one_line
 from bench_common.streams import tell
 from bench_common.treatment import OWN_COMMAND, USAGES
 from bench_common.units import format_share
+from bench_master.cli import program_name
 from bench_master.commands.run_scenario import run_loaded
 from bench_master.formatting import plural
 from bench_master.options.engines import settle_engine_labels
@@ -298,7 +299,7 @@ def run(options: Options) -> int:
             example = " ".join(shlex.quote(shlex.join(each)) for each in _parted(options.words))
             tell(
                 f"note: the second '--' is an argument of {options.words[0]}; to weigh several commands quote each: "
-                f"bench-master weigh {shlex.join(options.engines)} {example}"
+                f"{program_name()} weigh {shlex.join(options.engines)} {example}"
             )
         others = [words for words in commands.values() if options.engines == (baseline_engine(),)][1:]
         if others and all(len(words) == 1 and not shutil.which(words[0]) for words in others):
@@ -311,7 +312,7 @@ def run(options: Options) -> int:
         if not options.run.quiet:
             path = shlex.quote(str(options.save_scenario))
             labels = "".join(f" --engine {shlex.quote(str(label))}" for label in options.run.workers.engine)
-            tell(f"scenario: {path}; run it again: bench-master run-scenario -f {path}{labels}")
+            tell(f"scenario: {path}; run it again: {program_name()} run-scenario -f {path}{labels}")
     return run_loaded(scenario, options.run)
 
 
@@ -330,7 +331,7 @@ def explain_missing_command(words: Sequence[str]) -> str:
     # The options of weigh end at the dashes, so they stand before the command.
     command = list(takewhile(lambda word: word.partition("=")[0] not in _OURS | {"-r", "-s"}, rest))
     example = shlex.join([*engines, *rest[len(command) :], "--", *command])
-    return f"the command is missing: write it after '--', such as: bench-master weigh {example}"
+    return f"the command is missing: write it after '--', such as: {program_name()} weigh {example}"
 
 
 def is_engine_label(word: str) -> bool:
@@ -341,14 +342,15 @@ def is_engine_label(word: str) -> bool:
 def are_commands(words: Sequence[str], line: Sequence[str]) -> bool:
     """Return whether the positional words of a command line end with quoted commands.
 
-    Behind an engine a single word is none: it is more likely the begin of a command whose ``--`` was forgotten.
+    Behind an engine the first one has arguments: a single word is more likely the begin of a command whose ``--`` was
+    forgotten.
     """
     given = [value for flag, value in pairwise(line) if flag == "--engine"]
     given += [word.removeprefix("--engine=") for word in line if word.startswith("--engine=")]
     names = {*engine_names(), *(value.partition("=")[0] for value in given)}
     engines = list(takewhile(lambda word: word in names or is_engine_label(word), words))
     commands = words[len(engines) :]
-    return bool(commands) and (not engines or all(len(word.split()) > 1 for word in commands))
+    return bool(commands) and (not engines or len(commands[0].split()) > 1)
 
 
 def settle_engines(options: Options) -> Options:
@@ -374,7 +376,8 @@ def settle_engines(options: Options) -> Options:
     named = [one.label for one in given if one.label == one.kind and one.label not in engines]
     if options.words and not (engines or named or commands):
         raise UsageError(
-            "name an engine before '--', such as: bench-master weigh docker native -- " + shlex.join(options.words)
+            f"name an engine before '--', such as: {program_name()} weigh docker native -- "
+            + shlex.join(options.words)
         )
     run = replace(options.run, workers=replace(options.run.workers, engine=tuple(labels)))
     settle_engine_labels(run)
@@ -395,7 +398,9 @@ def split_commands(options: Options) -> tuple[Options, dict[str, tuple[str, ...]
             ("--shell", options.shell),
         ):
             if value:
-                raise UsageError(f"{flag} is for quoted commands, such as: bench-master weigh 'a --old' 'a --new'")
+                raise UsageError(
+                    f"{flag} is for quoted commands, such as: {program_name()} weigh 'a --old' 'a --new'"
+                )
         return options, {}
     names = engine_names()
     engines = tuple(takewhile(lambda word: word in names, options.engines))

@@ -21,7 +21,7 @@ from docutils.parsers.rst import Directive
 from sphinx.errors import ExtensionError
 
 from bench_common.stats.reader import StatsFile
-from bench_features.charts import CHART_MODULES, WIDE, draw_chart
+from bench_features.charts import CHART_MODULES, NARROW, WIDE, draw_chart
 from bench_features.charts.layout import ChartSource, NoChartError
 from bench_master.options.report import write_report_file
 from bench_master.reports import Detail, ReportSource, parts_of, report_named
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _COMMENT = re.compile(r"^\.\. (picture|report|recording) (\S+(?: \S+)?)$", re.MULTILINE)
 _SVG = "{http://www.w3.org/2000/svg}"
+_WIDTHS = {"wide": WIDE, "narrow": NARROW}
+"""Of each picture; the style sheet shows the one that fits the screen."""
 
 
 def with_directives(text: str) -> str:
@@ -76,8 +78,9 @@ def draw(docs: Path) -> None:
         charts = ChartSource(source.document, source.run)
         for name in CHART_MODULES:
             with suppress(NoChartError):
-                svg = draw_chart(name, charts, WIDE, "paper").svg(standalone=True)
-                (docs / "generated" / "charts" / f"{run}-{name}.svg").write_text(svg, "utf-8")
+                for kind, width in _WIDTHS.items():
+                    svg = draw_chart(name, charts, width, "paper").svg(standalone=True)
+                    (docs / "generated" / "charts" / f"{run}-{name}-{kind}.svg").write_text(svg, "utf-8")
     for recording in sorted(Path().glob("*.cast")):
         _, screen = terminal_recording.read(recording)
         (texts / f"{recording.stem}.txt").write_text(screen, "utf-8")
@@ -90,11 +93,14 @@ class Picture(Directive):
     required_arguments = 2
 
     def run(self) -> list[nodes.Node]:
-        """Return the chart."""
-        path = _generated(self, f"charts/{'-'.join(self.arguments)}.svg")
+        """Return the chart in both widths."""
+        return [self._image(kind) for kind in _WIDTHS]
+
+    def _image(self, kind: str) -> nodes.image:
+        path = _generated(self, f"charts/{'-'.join([*self.arguments, kind])}.svg")
         svg = ET.parse(path).getroot()  # noqa: S314  our own file
         words = [found.text or "" for tag in ("title", "desc") if (found := svg.find(f"{_SVG}{tag}")) is not None]
-        return [nodes.image(uri=f"/docs/generated/charts/{path.name}", alt=": ".join(words), classes=["picture"])]
+        return nodes.image(uri=f"/docs/generated/charts/{path.name}", alt=": ".join(words), classes=["picture", kind])
 
 
 class RunReport(Directive):

@@ -128,7 +128,10 @@ def write_start(site: Path) -> None:
     names = versions(site)
     links = "\n".join(f'<li><a href="{name}/{START}">{name}</a></li>' for name in names)
     listed = f"<title>Weighbridge</title>\n<h1>Weighbridge: documents of each version</h1>\n<ul>\n{links}\n</ul>\n"
-    head = '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+    head = (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    )
     (site / "versions.html").write_text(head + listed, "utf-8")
     leads = f'<meta http-equiv="refresh" content="0; url={names[0]}/{START}">\n'
     (site / "index.html").write_text(head + leads + listed, "utf-8")

@@ -171,6 +171,7 @@ def test_the_root_leads_to_the_newest_release_on_a_static_host(eyes, two_version
     sight.assert_no_complaints()
     sight.page.get_by_role("link", name="Version dev").click()  # a copy has the name of its original
     sight.page.wait_for_url("**/versions.html")
+    assert sight.page.locator("meta[name=viewport]").count() == 1  # else a telephone shows it as a desk would
     assert sight.page.locator("li a").all_text_contents() == ["0.0.9", "dev"]
     sight.page.get_by_role("link", name="dev").click()
     sight.page.wait_for_url("**/dev/docs/index.html")
@@ -264,13 +265,16 @@ def test_search_needs_no_server(eyes, site):
 
 
 def test_the_example_page_and_the_pictures_are_those_of_a_real_run(eyes, site):
-    """The report of the quickstart opens from the site, and each picture is described and not empty."""
-    sight = eyes.look(site / "docs" / "site" / "pictures.html")
-    shown = sight.page.eval_on_selector_all(
-        "img.picture", "all => all.map(each => [each.alt.length, each.complete, each.naturalWidth])"
-    )
-    assert len(shown) >= 6
-    assert all(described > 40 and complete and width > 0 for described, complete, width in shown)
+    """The report of the quickstart opens from the site; each picture is described, and large enough to be read."""
+    for screen in (NARROW, WIDE):
+        sight = eyes.look(site / "docs" / "site" / "pictures.html", width=screen)
+        shown = sight.page.eval_on_selector_all(
+            "img.picture",
+            "all => all.filter(each => each.checkVisibility())"
+            ".map(each => [each.alt.length, each.complete, each.width / each.naturalWidth])",
+        )
+        assert len(shown) >= 6
+        assert all(described > 40 and complete and scale > 0.95 for described, complete, scale in shown), shown
     sight.page.locator("a[href='../data/quickstart.html']").click()
     sight.page.wait_for_url("**/data/quickstart.html")
     assert "lifecycle" in sight.page.title()

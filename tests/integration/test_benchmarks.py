@@ -1,6 +1,7 @@
 """The benchmarks: each loads and explains itself, two run to their end. Sizes are tiny, and no figure is judged."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -58,6 +59,21 @@ def test_every_benchmark_loads_and_explains_itself():
         [sys.executable, "-c", HELP_OF_EACH, *scripts], capture_output=True, text=True, timeout=LONG_END_S, check=True
     )
     assert shown.stdout.splitlines() == WITH_OPTIONS
+
+
+def test_the_no_op_experiment_simulates_what_it_does_not_weigh():
+    """Of two gates the first is weighed; the other one is drawn from it, and both have their shares."""
+    result = run("noop_gate.py", "--times", "2", "--measured", "1", "--comparisons", "2", "--runs", "2")
+    assert result.returncode == 0, result.stderr
+    parts = re.split(r"^(weighed|simulated): 1 times 2 comparisons of 2 rounds, ", result.stdout, flags=re.MULTILINE)
+    assert parts[1::2] == ["weighed", "simulated"]
+    for shares in parts[2::2]:
+        assert re.findall(r"^(\w.+?)  +\d of ([12]) ", shares, re.MULTILINE) == [
+            ("false words", "2"),
+            ("red comparisons (exit code 1)", "2"),
+            ("not judged (exit code 4)", "2"),
+            ("gates with a red comparison", "1"),
+        ]
 
 
 def test_an_engine_that_does_not_answer_is_left_out(tmp_path):

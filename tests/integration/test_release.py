@@ -314,7 +314,10 @@ def test_uvx_runs_a_weigh_from_the_wheel(packages, installers, tmp_path):
 
 
 def test_a_version_that_another_commit_released_is_refused(tmp_path):
-    """Two different wheels with one version never exist; the message says where to raise it."""
+    """Two different wheels with one version never exist; the message says where to raise it.
+
+    The address that the packages will name is told before.
+    """
     clone = tmp_path / "clone"
     shell("git", "clone", "--quiet", "--shared", ROOT, clone)
     git = ("git", "-C", clone, "-c", "user.name=t", "-c", "user.email=t@example.org")
@@ -322,12 +325,14 @@ def test_a_version_that_another_commit_released_is_refused(tmp_path):
     shell(*git, "commit", "--quiet", "--allow-empty", "-m", "later")
     refused = subprocess.run(
         [clone / "script" / "release", "--out", tmp_path / "dist"],
+        env={**os.environ, "WEIGHBRIDGE_URL": "https://code.example/weighbridge"},
         capture_output=True,
         text=True,
         timeout=LONG_END_S,
         check=False,
     )
     assert refused.returncode == 2
+    assert ", repository https://code.example/weighbridge\n" in refused.stderr
     assert f"version {__version__} was released from commit" in refused.stderr
     assert "raise __version__ in bench_common/__init__.py" in refused.stderr
     assert list((tmp_path / "dist").iterdir()) == []

@@ -162,7 +162,7 @@ def test_an_installed_wheel_weighs(installed, tmp_path):
 
 
 def test_the_program_has_two_names(installed, tmp_path):
-    """Its help and its errors use the one by which it was called."""
+    """Its help, its errors and the commands that it advises use the one by which it was called."""
     for name in ("weighbridge", "bench-master"):
         done = run(installed, tmp_path, name, "--help")
         assert done.returncode == 0
@@ -171,6 +171,8 @@ def test_the_program_has_two_names(installed, tmp_path):
         refused = run(installed, tmp_path, name, "weigh", "dokcer", "--", "true")
         assert refused.returncode == 2
         assert refused.stderr.startswith(f"{name}: ") or f"usage: {name} " in refused.stderr, refused.stderr
+        weighed = run(installed, tmp_path, name, "weigh", "native", "-r", "1", "-w", "0", "--", "true")
+        assert f"\nreport again: {name} report-scenario -s " in weighed.stderr
     assert run(installed, tmp_path, "bench-worker", "--help").stdout.startswith("usage: bench-worker ")
 
 

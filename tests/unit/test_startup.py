@@ -81,3 +81,27 @@ def test_a_worker_that_serves_loads_no_query():
         "assert build_parser(['--list-engines']).parse_args(['--list-engines']).query.FLAG == '--list-engines'"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=END_S)
+
+
+NOT_ON_THE_FIRST_DAY = {
+    *HEAVY - {"numpy"},
+    *{"google.protobuf", "hpack", "jinja2", "markupsafe", "psutil", "regex", "rich", "setproctitle"},
+    *{"pandas", "polars", "pyinstrument", "pymysql", "shtab"},
+    *{"bench_features.clusters", "bench_features.compat", "bench_features.formats", "sqlite3"},
+}
+"""What engines with a protocol of their own, pages, fleets, terminals, workers and extras need."""
+
+
+def test_a_first_weigh_loads_only_what_it_uses(tmp_path):
+    """Plain processes against each other, with their report: the master loads no client, no page and no fleet."""
+    program = (
+        "import json, sys, bench_master.__main__ as program\n"
+        "try:\n    program.main()\nexcept SystemExit as end:\n    print(end.code, json.dumps(sorted(sys.modules)))"
+    )
+    words = ["weigh", "-r", "1", "-w", "0", "-s", tmp_path / "run.stats.gz", "true", "false; true"]
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *words, "--shell"], capture_output=True, text=True, check=True, timeout=END_S
+    )
+    status, _, loaded = ended.stdout.splitlines()[-1].partition(" ")
+    assert status == "0", ended.stderr
+    assert NOT_ON_THE_FIRST_DAY & set(json.loads(loaded)) == set()

@@ -186,7 +186,7 @@ def test_images_are_compared(weighed):
     assert [one.labels for one in scenario.treatments] == [
         {"engine": "docker", "image": image} for image in ("one", "two")
     ]
-    quoted, _ = weighed("docker 'a 1' 'b 2' --image one --image two")
+    quoted, _ = weighed("docker 'a 1' b --image one --image two")
     assert len(quoted.treatments) == 4
     assert quoted.baseline == {"command": "a 1"}
 
@@ -334,7 +334,7 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("docker --image a --image a -- true", "--image a is given twice; to measure the noise of one: --set aa=a"),
         ("--engine nosuch 'a b'", "'nosuch': expected an engine"),
         ("new=nosuch:/x 'a b'", "unknown engine 'nosuch'"),
-        ("docker runc 'sleep 1' true", "write it after '--'"),
+        ("docker runc true 'sleep 1'", "write it after '--'"),
         ("a b -n one", "-n is given 1 time for 2 commands: once for each"),
         ("a b -n one -n one", "'one' is named twice"),
         ("a a", "'a' is named twice; to measure the noise of one command"),
@@ -360,6 +360,12 @@ def test_a_wrong_command_line_is_one_line_that_says_what_to_do(capsys, monkeypat
     monkeypatch.chdir(tmp_path)
     assert message in complaint(capsys, *shlex.split(words))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_advised_command_has_the_name_of_the_program(capsys, monkeypatch):
+    """As it was called: where uvx runs it, no other name leads to it."""
+    monkeypatch.setattr("sys.argv", ["/opt/bin/weighbridge", "weigh", "docker", "true"])
+    assert "such as: weighbridge weigh docker -- true; see weighbridge weigh" in complaint(capsys, "docker", "true")
 
 
 def test_a_word_that_is_not_text_is_refused(capsys):
