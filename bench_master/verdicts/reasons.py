@@ -78,9 +78,7 @@ class Code(StrEnum):
     CONFIRMED = "confirmed"
     UNCONFIRMED = "unconfirmed"
     # -- parts of these: which earlier runs there are
-    NOT_ARCHIVED = "not-archived"
-    SINCE_ACKNOWLEDGED = "since-acknowledged"
-    SINCE_MACHINE_CHANGED = "since-machine-changed"
+    WHICH_RUNS = "which-runs"
     # -- what the diagnosis flags
     CARRY_OVER = "carry-over"
     DIFFERS_FROM_ITSELF = "differs-from-itself"
@@ -680,27 +678,19 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="One run in a thousand stands out from the trend by chance, so a gate waits for the second one. Run "
         "it again with `--archive`.",
     ),
-    Code.NOT_ARCHIVED: Sentence(
+    Code.WHICH_RUNS: Sentence(
         _of_kind(
+            acknowledged="since the change that was acknowledged (run {there})",
             hosts="on {here} (the archive has runs of this on {there})",
+            machine="since the machine changed ({here}, after run {there})",
             parameters="with these parameters (the archive has runs of this treatment with others)",
             scenario="of scenario {here} (the archive has the treatment in others)",
+            since="since the machine changed ({here}, with run {there})",
             treatment="of this treatment in the archive",
         ),
-        {"kind": "treatment", "here": "", "there": ""},
-    ),
-    Code.SINCE_ACKNOWLEDGED: Sentence(
-        "since the change that was acknowledged (run {run})",
-        {"run": "1e6b67310c2f"},
-        advice="Five runs since the change are a new level.",
-    ),
-    Code.SINCE_MACHINE_CHANGED: Sentence(
-        lambda changes, run, includes: (
-            f"since the machine changed ({changes}, {'with' if includes else 'after'} run {run})"
-        ),
-        {"changes": "kernel 6.1.0 -> 6.8.0", "run": "1e6b67310c2f", "includes": False},
-        advice="The earlier runs were made on another machine, or on this one as it was. Five runs on the machine as"
-        " it is now are a new level.",
+        {"kind": "machine", "here": "kernel 6.1.0 -> 6.8.0", "there": "1e6b67310c2f"},
+        advice="What came before a change of the machine, or one that was acknowledged, is another level. Five runs "
+        "since then are a new one.",
     ),
     Code.CARRY_OVER: Sentence(
         lambda treatment, other, ratio, half: (
