@@ -40,7 +40,6 @@ from bench_master.analysis.run_summary import (
 )
 from bench_master.analysis.verdict_makers import (
     Compared,
-    Parts,
     finite_or_none,
     make_comparison,
     make_verdicts,
@@ -52,6 +51,7 @@ from bench_master.analysis.verdict_types import (
     ChangeReport,
     ComparisonReport,
     DesignReport,
+    EnvironmentReport,
     FamilyReport,
     FlagReport,
     NoiseFloorReport,
@@ -221,8 +221,8 @@ def compare_runs(
     looks = last_look if design == "pairs" else None
     comparisons = [] if design == "history" else _comparisons(sides, design, anchor or {}, looks)
     return make_verdicts(
-        comparisons,
-        Parts(
+        VerdictsReport(
+            comparisons=comparisons,
             question=_question(sides, design),
             family=FamilyReport(ALPHA, max(1, len(comparisons)), sides.margin, "bonferroni-interval"),
             design=DesignReport(
@@ -232,8 +232,8 @@ def compare_runs(
                 unit="occasion" if design in _OF_OCCASIONS else "run",
                 stopping=None if looks is None else _stopping(comparisons, len(sides.new), looks),
             ),
-            checks=RunChecksReport(_flags(sides, design)),
-            differences=sides.differences,
+            runs=RunChecksReport(_flags(sides, design)),
+            environment=EnvironmentReport(sides.differences),
             archive=_archive(sides),
         ),
     )

@@ -28,7 +28,6 @@ from bench_master.analysis.run_checks import Pair, RunChecks, allowing_for, posi
 from bench_master.analysis.side_differences import SideDifferences
 from bench_master.analysis.verdict_makers import (
     Compared,
-    Parts,
     finite_or_none,
     make_comparison,
     make_verdicts,
@@ -38,6 +37,7 @@ from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import (
     ComparisonReport,
     DesignReport,
+    EnvironmentReport,
     FamilyReport,
     FlagLevel,
     FlagReport,
@@ -167,8 +167,8 @@ def build_verdicts(
     measures = dict.fromkeys(own.trials.measures[pair.b].title for pair, own, _ in asked)
     was_extended = evidence.extensions > 0 and bool(pairs)
     return make_verdicts(
-        comparisons,
-        Parts(
+        VerdictsReport(
+            comparisons=comparisons,
             question=f"{against}: {', '.join(measures)}, margin {100.0 * margin:.4g} %",
             family=FamilyReport(
                 alpha=ALPHA if claims else evidence.alpha,
@@ -179,7 +179,7 @@ def build_verdicts(
                 together=error_with_earlier_ends(evidence.extensions, ALPHA) if was_extended else None,
             ),
             design=_design_report(evidence, design),
-            checks=RunChecksReport(
+            runs=RunChecksReport(
                 flags=[
                     *floor_flags,
                     *checks.flags,
@@ -192,11 +192,11 @@ def build_verdicts(
                 ],
                 noise_floor=floor,
             ),
-            differences=sides.reports,
-            labels={str(one.get("title")): one.get("labels", {}) for one in ledger.treatments},
+            environment=EnvironmentReport(sides.reports),
             claims=None if claimed is None else judge_claims(claimed.registration, of_claims),
             neighbours=beside,
         ),
+        {str(one.get("title")): one.get("labels", {}) for one in ledger.treatments},
     )
 
 

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from bench_common.thresholds import Primary
 from bench_master.analysis.answer import make_answer
 from bench_master.analysis.verdict_types import (
-    VERDICTS_FORMAT,
-    VERDICTS_VERSION,
-    ArchiveReport,
     BandReport,
-    ClaimsReport,
     ComparisonReport,
-    DesignReport,
-    EnvironmentReport,
-    FamilyReport,
-    PropertyReport,
-    RunChecksReport,
     VerdictsReport,
 )
 from bench_master.verdicts.decision import ALPHA, Verdict, Word
@@ -107,43 +100,11 @@ def make_comparison(
 _NONE: Final = Verdict("refused", None, math.nan, math.nan, math.nan, 1.0 - ALPHA)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What else is said of comparisons."""
+def make_verdicts(report: VerdictsReport, labels: Mapping[str, Mapping[str, Any]] | None = None) -> VerdictsReport:
+    """Return verdicts with their answer and why words were refused; gates judge them later.
 
-    question: str
-    family: FamilyReport
-    design: DesignReport
-    checks: RunChecksReport = field(default_factory=lambda: RunChecksReport([]))
-    """What the diagnosis found in the whole run."""
-    differences: Sequence[PropertyReport] = ()
-    """In what the sides' environments differ."""
-    archive: ArchiveReport | None = None
-    labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The labels of the run's treatments by title."""
-    claims: ClaimsReport | None = None
-    """What became of registered claims."""
-    neighbours: Sequence[ComparisonReport] = ()
-    """Treatments against the next one in their order."""
-
-
-def make_verdicts(comparisons: Sequence[ComparisonReport], parts: Parts) -> VerdictsReport:
-    """Return verdicts with their answer and why words were refused; gates judge them later."""
-    refused = dict.fromkeys(each.reason for each in comparisons if each.verdict == "refused" and each.reason)
-    return VerdictsReport(
-        format=VERDICTS_FORMAT,
-        version=VERDICTS_VERSION,
-        answer=make_answer(comparisons, parts.family.margin, parts.labels, parts.archive, parts.claims),
-        question=parts.question,
-        family=parts.family,
-        design=parts.design,
-        comparisons=comparisons,
-        runs=parts.checks,
-        environment=EnvironmentReport(differences=list(parts.differences)),
-        archive=parts.archive,
-        refused=list(refused),
-        gates=[],
-        exit_code=0,
-        claims=parts.claims,
-        neighbours=list(parts.neighbours),
-    )
+    `labels` are those of the run's treatments by title.
+    """
+    refused = dict.fromkeys(each.reason for each in report.comparisons if each.verdict == "refused" and each.reason)
+    answer = make_answer(report.comparisons, report.family.margin, labels or {}, report.archive, report.claims)
+    return replace(report, answer=answer, refused=list(refused))

@@ -451,14 +451,14 @@ class ClaimsReport(Struct, frozen=True):
     """Each claim, in the order of the scenario."""
 
 
-class VerdictsReport(Struct, frozen=True):
+class VerdictsReport(Struct, frozen=True, kw_only=True):
     """All verdicts of a run."""
 
-    format: str
+    format: str = VERDICTS_FORMAT
     """``weighbridge-verdicts``."""
-    version: int
+    version: int = VERDICTS_VERSION
     """Version of the format."""
-    answer: str
+    answer: str = ""
     """All verdicts as a sentence for each word: ``Faster than docker (307 ms): native (3.86 ms, 79.6x as fast).``"""
     question: str
     """What was compared: ``Engines against docker: job time (p50 of a trial), margin 3 %``."""
@@ -468,17 +468,17 @@ class VerdictsReport(Struct, frozen=True):
     """What the design allows."""
     comparisons: Sequence[ComparisonReport]
     """Each comparison, in the order of the plan."""
-    runs: RunChecksReport
+    runs: RunChecksReport = RunChecksReport(())
     """What the diagnosis found in the whole run."""
-    environment: EnvironmentReport
+    environment: EnvironmentReport = EnvironmentReport(())
     """In what the sides' environments differ."""
-    archive: ArchiveReport | None
+    archive: ArchiveReport | None = None
     """Earlier runs; None if there are none."""
-    refused: Sequence[str]
+    refused: Sequence[str] = ()
     """Why words were refused; empty if none was."""
-    gates: Sequence[GateReport]
+    gates: Sequence[GateReport] = ()
     """Each gate's outcome; empty without gates."""
-    exit_code: int
+    exit_code: int = 0
     """What the gates alone make of it: 0, 1, 3 or 4."""
     between: VerdictsReport | None = None
     """The run's treatments against themselves in earlier runs; None without them."""
