@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from bench_common.cost import CHANGE_WORDS
 from bench_master.formatting import format_change, format_change_interval, format_value
-from bench_master.verdicts.decision import Word
+from bench_master.verdicts.decision import ALPHA, Word
 from bench_master.verdicts.reasons import Code, Reason, joined
 
 VERDICTS_FORMAT: Final = "weighbridge-verdicts"
@@ -130,7 +130,7 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     """Title of the treatment."""
     name: str
     """What tells the treatment from its baseline, such as ``podman``."""
-    group: str
+    group: str = ""
     """What both have in common, such as ``storage=volume``; empty if nothing tells groups apart."""
     labels: Mapping[str, Any]
     """Labels of the treatment."""
@@ -140,35 +140,35 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     """Its unit; ``s`` for times."""
     direction: Literal["higher", "lower"]
     """Which direction is better."""
-    verdict: Word
+    verdict: Word = "refused"
     """``faster``, ``slower``, ``better``, ``worse``, ``same``, ``inconclusive`` or ``refused``."""
     reason: str | None = None
     """Why nothing was decided, or what limits the decision; None if there is nothing to say."""
-    reasons: Sequence[Reason]
+    reasons: Sequence[Reason] = ()
     """The same as codes with their data."""
-    ratio: float | None
+    ratio: float | None = None
     """The estimate of b / a; with `scale` ``difference`` that of b - a."""
-    low: float | None
+    low: float | None = None
     """Lower end of the interval; the range of the rounds' ratios if `confidence` is below 0.94."""
-    high: float | None
+    high: float | None = None
     """Upper end."""
-    scale: Literal["ratio", "difference"]
+    scale: Literal["ratio", "difference"] = "ratio"
     """``difference`` (in the measure's unit) where a trial's measure is 0, so that there is no ratio."""
-    confidence: float
+    confidence: float = 1.0 - ALPHA
     """Level of the interval, of the whole family together."""
     rounds: int
     """Rounds that have a value on both sides."""
     lost: int
     """Rounds that lack one."""
-    p: float | None
+    p: float | None = None
     """Exact, two-sided, of this comparison alone; None without an interval."""
-    mde: float | None
+    mde: float | None = None
     """The difference, as a share, that would have been missed in one run of five (80 % power)."""
-    tipping: float | None
+    tipping: float | None = None
     """How large a shift between the two, as a share, would explain the difference; 0 where there is none."""
-    more_rounds: int | None
+    more_rounds: int | None = None
     """About how many more rounds would settle it; None if it is settled or out of reach."""
-    band: BandReport | None
+    band: BandReport | None = None
     """None if everything is known exactly."""
     a_value: float | None
     """Median of the baseline's trials, in `unit`; None where it gets no single number."""
