@@ -14,6 +14,7 @@ from bench_features.archive.trends import changed_facts, find_breaks, iso, level
 from bench_features.archive.types import Series, TrendPoint
 from bench_master.analysis.trend_source import PastSeries
 from bench_master.analysis.verdict_types import RunFileReport
+from bench_master.formatting import listed
 from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
 from bench_master.verdicts.reasons import Code, Reason, because
 
@@ -92,8 +93,7 @@ def _why_unknown(treatment: TreatmentSummary, run: RunSummary, place: str, known
     others = [one for one in known if one.title == treatment.title]
     alike = [one for one in others if one.scenario == (run.scenario or "")]
     if hosts := sorted({one.hosts for one in alike if one.hosts != place}):
-        more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
-        there = f"{one_line(hosts[0])}{more}"
+        there = listed([one_line(one) for one in hosts], 1)
         return because(Code.WHICH_RUNS, kind="hosts", here=one_line(place), there=there)
     here = one_line(run.scenario or "unknown") if others and not alike else ""
     kind = "parameters" if alike else "scenario" if others else "treatment"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from bench_common.safe_text import shorten
-from bench_master.formatting import format_change, format_change_interval, format_number, format_value, plural
+from bench_master.formatting import format_change, format_change_interval, format_number, format_value, listed, plural
 
 
 class Code(StrEnum):
@@ -210,15 +210,9 @@ def describe_spread(findings: Sequence[Mapping[str, Any]], values: Sequence[floa
             return f"{text}: first {first}, last {second}"
 
 
-def _listed(names: Sequence[str], most: int, rest: str) -> str:
-    """Return names with commas; `rest` tells how many more than `most` there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (rest.format(more=more) if more > 0 else "")
-
-
 def _against(properties: Sequence[Mapping[str, Any]]) -> str:
     texts = [f"{one['name']} ({' against '.join(one['values'])})" for one in properties]
-    return _listed(texts, MAX_NAMED, " and {more} more")
+    return listed(texts, MAX_NAMED)
 
 
 # -- sentences within a run ------------------------------------------------------------------------------------------
@@ -280,7 +274,7 @@ def _too_few_earlier_runs(earlier: int, needed: int, since: Reason | None, other
 
 def _other_parameters(changes: Sequence[Mapping[str, Any]]) -> str:
     texts = [f"{one['name']} {' -> '.join(one['values'])}" for one in changes]
-    return f"other parameters: {_listed(texts, 2, ' and {more} more')}"
+    return f"other parameters: {listed(texts, 2)}"
 
 
 def _runs_in_blocks(earlier: int, new: int, needed: int) -> str:
@@ -333,7 +327,7 @@ def _start_cost(treatment: str, cost_s: float, time_s: float) -> str:
 
 
 def _outliers(treatment: str, trials: int, of: int, rounds: Sequence[int]) -> str:
-    numbers = _listed([str(number) for number in rounds], 5, " ...")
+    numbers = listed([str(number) for number in rounds], 5, " ...")
     return (
         f"{treatment}: {trials} of {of} trials lie far from the others (round {numbers}); they count like the others"
     )
@@ -590,7 +584,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Runs made shortly after one another do not show how much occasions differ. Make runs on other days.",
     ),
     Code.ONE_SIDE_STATES: Sentence(
-        lambda names: f"only one side states {_listed(names, MAX_NAMED, ' and {more} more')}",
+        lambda names: f"only one side states {listed(names, MAX_NAMED)}",
         {"names": ["params.version"]},
         advice="One side was measured elsewhere, and the other says nothing of these parameters. Look them up before"
         " you read anything into the two figures.",
