@@ -38,6 +38,12 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'es' if noun.endswith(('s', 'x', 'ch')) else 's'}"
 
 
+def listed(names: Sequence[str], most: int, rest: str = " and {more} more") -> str:
+    """Return names with commas; `rest` tells how many more than `most` there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (rest.format(more=more) if more > 0 else "")
+
+
 def format_seconds(value: float | None, digits: int = 4) -> str:
     """Return a duration with `digits` significant digits and its unit: ``1.234s``, ``51.20ms``, ``980ns``."""
     return _DASH if value is None else "".join(_split_seconds(value, digits))

@@ -14,6 +14,7 @@ from bench_features.archive.trends import changed_facts, find_breaks, iso, level
 from bench_features.archive.types import Series, TrendPoint
 from bench_master.analysis.trend_source import PastSeries
 from bench_master.analysis.verdict_types import RunFileReport
+from bench_master.formatting import listed
 from bench_master.run_data.summary import RunSummary, TreatmentSummary
 from bench_master.verdicts.reasons import Code, Reason, because
 
@@ -60,17 +61,15 @@ def _past(points: Sequence[TrendPoint], machine: Mapping[str, str], acknowledged
     last = points[-1]
     changed = changed_facts(last.machine, steadied(last.machine, machine))
     if changed:
-        return _nothing(
-            because(Code.SINCE_MACHINE_CHANGED, changes=facts_text(changed), run=last.run_id, includes=False)
-        )
+        return _nothing(because(Code.WHICH_RUNS, kind="machine", here=facts_text(changed), there=last.run_id))
     breaks = find_breaks(points)
     start = start_of(points, breaks, acknowledged)
     since = None
     if breaks and breaks[-1].first == start:
         last_break = breaks[-1]
-        since = because(Code.SINCE_MACHINE_CHANGED, changes=last_break.text, run=last_break.run, includes=True)
+        since = because(Code.WHICH_RUNS, kind="since", here=last_break.text, there=last_break.run)
     elif start:
-        since = because(Code.SINCE_ACKNOWLEDGED, run=points[start].run_id)
+        since = because(Code.WHICH_RUNS, kind="acknowledged", here="", there=points[start].run_id)
     kept = points[start:]
     return PastSeries(levels_of(kept), [RunFileReport(one.run_id, None, iso(one.created)) for one in kept], since)
 
@@ -84,9 +83,8 @@ def _why_unknown(treatment: TreatmentSummary, run: RunSummary, place: str, known
     others = [one for one in known if one.title == treatment.title]
     alike = [one for one in others if one.scenario == (run.scenario or "")]
     if hosts := sorted({one.hosts for one in alike if one.hosts != place}):
-        more = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
-        there = f"{one_line(hosts[0])}{more}"
-        return because(Code.NOT_ARCHIVED, kind="hosts", here=one_line(place), there=there)
+        there = listed([one_line(one) for one in hosts], 1)
+        return because(Code.WHICH_RUNS, kind="hosts", here=one_line(place), there=there)
     here = one_line(run.scenario or "unknown") if others and not alike else ""
     kind = "parameters" if alike else "scenario" if others else "treatment"
-    return because(Code.NOT_ARCHIVED, kind=kind, here=here, there="")
+    return because(Code.WHICH_RUNS, kind=kind, here=here, there="")

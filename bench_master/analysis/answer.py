@@ -18,7 +18,7 @@ from bench_master.analysis.verdict_types import (
     interval_text,
     spread_text,
 )
-from bench_master.formatting import format_change, format_share, format_value, plural
+from bench_master.formatting import format_change, format_share, format_value, listed, plural
 from bench_master.verdicts.decision import Word
 from bench_master.verdicts.reasons import Code
 
@@ -85,11 +85,8 @@ def _verdicts(comparisons: Sequence[ComparisonReport], margin: float, labels: Ma
     sentences = [_failures(comparisons, baseline, common, groups=groups)]
     weak = best_first([each for each in comparisons if is_weak_evidence(each)])
     if weak:
-        shown = [_weak(each, groups=groups) for each in weak[:MAX_NAMES]]
-        rest = f" and {len(weak) - MAX_NAMES} more" if len(weak) > MAX_NAMES else ""
-        sentences.append(
-            f"Weak evidence against {baseline or 'the earlier run'}, no verdict: {', '.join(shown)}{rest}."
-        )
+        shown = listed([_weak(each, groups=groups) for each in weak], MAX_NAMES)
+        sentences.append(f"Weak evidence against {baseline or 'the earlier run'}, no verdict: {shown}.")
     is_said = any(sentences)
     for word in _WORDS:
         found: dict[str, list[ComparisonReport]] = {}
@@ -98,17 +95,13 @@ def _verdicts(comparisons: Sequence[ComparisonReport], margin: float, labels: Ma
             found.setdefault(spoken_name(each), []).append(each)
         if not found:
             continue
-        shown = [
-            _named(name, each, of[name], groups=groups, common=common)
-            for name, each in list(found.items())[:MAX_NAMES]
-        ]
-        rest = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+        names = [_named(name, each, of[name], groups=groups, common=common) for name, each in found.items()]
         title = f"Same within {share_text(margin)}" if word == "same" else _title(word, found.values())
         if baseline and not is_said:
             is_said = True
             join = "as" if word == "same" else "than" if word in DIRECTED_WORDS else "against"
             title = f"{title} {join} {baseline}{f' ({common})' if common else ''}"
-        sentences.append(f"{title}: {', '.join(shown)}{rest}.")
+        sentences.append(f"{title}: {listed(names, MAX_NAMES)}.")
     sentences.append(_failed_jobs(comparisons, baseline, groups=groups))
     return " ".join(filter(None, sentences))
 
@@ -143,11 +136,8 @@ def _where(comparison: ComparisonReport, *, groups: bool) -> str:
 
 def _counted(title: str, found: Mapping[str, str]) -> str:
     """Return a sentence of names, each with what became of its jobs."""
-    if not found:
-        return ""
-    shown = [f"{name} ({text})" for name, text in list(found.items())[:MAX_NAMES]]
-    rest = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
-    return f"{title}: {', '.join(shown)}{rest}."
+    shown = listed([f"{name} ({text})" for name, text in found.items()], MAX_NAMES)
+    return f"{title}: {shown}." if found else ""
 
 
 def _title(word: Word, found: Iterable[Sequence[ComparisonReport]]) -> str:

@@ -38,20 +38,14 @@ from bench_master.analysis.run_summary import (
     summary_of,
     with_titles_of,
 )
-from bench_master.analysis.verdict_makers import (
-    Compared,
-    Parts,
-    finite_or_none,
-    make_comparison,
-    make_verdicts,
-    words_of,
-)
+from bench_master.analysis.verdict_makers import finite_or_none, make_verdicts, with_verdict, words_of
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import (
     ArchiveReport,
     ChangeReport,
     ComparisonReport,
     DesignReport,
+    EnvironmentReport,
     FamilyReport,
     FlagReport,
     NoiseFloorReport,
@@ -221,8 +215,8 @@ def compare_runs(
     looks = last_look if design == "pairs" else None
     comparisons = [] if design == "history" else _comparisons(sides, design, anchor or {}, looks)
     return make_verdicts(
-        comparisons,
-        Parts(
+        VerdictsReport(
+            comparisons=comparisons,
             question=_question(sides, design),
             family=FamilyReport(ALPHA, max(1, len(comparisons)), sides.margin, "bonferroni-interval"),
             design=DesignReport(
@@ -232,8 +226,8 @@ def compare_runs(
                 unit="occasion" if design in _OF_OCCASIONS else "run",
                 stopping=None if looks is None else _stopping(comparisons, len(sides.new), looks),
             ),
-            checks=RunChecksReport(_flags(sides, design)),
-            differences=sides.differences,
+            runs=RunChecksReport(_flags(sides, design)),
+            environment=EnvironmentReport(sides.differences),
             archive=_archive(sides),
         ),
     )
@@ -517,22 +511,28 @@ def compare_levels(
     lost: int = 0,
     notes: Sequence[Reason] = (),
 ) -> ComparisonReport:
-    """Return a treatment's comparison: earlier runs `a`, new ones `b`; see `make_comparison` for the reasons."""
-    known = bool(len(a)) and bool(len(b))
-    ratio = math.exp(float(b.values.mean() - a.values.mean())) if known else None
-    earlier = "earlier runs" if len(a) > 1 else "the earlier run"
-    report = make_comparison(
-        Compared(earlier, treatment.title, treatment.title, treatment.labels, treatment.measure),
-        None if verdict is None else _shown(verdict, is_refused=bool(refused)),
-        refused,
+    """Return a treatment's comparison: earlier runs `a`, new ones `b`; see `with_verdict` for the reasons."""
+    known, measure = bool(len(a)) and bool(len(b)), treatment.measure
+    report = ComparisonReport(
+        a="earlier runs" if len(a) > 1 else "the earlier run",
+        b=treatment.title,
+        name=treatment.title,
+        labels=dict(treatment.labels),
+        measure=measure.name,
+        unit=measure.unit,
+        direction=measure.direction,
         rounds=min(len(a), len(b)) if len(b) > MAX_NEW or not known else len(a),
         lost=lost,
-        tipping=None if verdict is None else verdict.tipping_point,
-        values=(_median(a), _median(b)) if known else (None, None),
-        notes=notes,
+        a_value=_median(a) if known else None,
+        b_value=_median(b) if known else None,
+        reasons=[*refused],
     )
-    if verdict is not None or ratio is None:
+    if verdict is not None:
+        shown = _shown(verdict, is_refused=bool(refused))
+        return with_verdict(replace(report, tipping=verdict.tipping_point), shown, refused, notes)
+    if not known:
         return report
+    ratio = math.exp(float(b.values.mean() - a.values.mean()))
     return replace(report, ratio=_positive(ratio), tipping=max(ratio, 1.0 / ratio) - 1.0)
 
 

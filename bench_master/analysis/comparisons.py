@@ -26,18 +26,12 @@ from bench_master.analysis.failed_sides import failed_jobs, failure_text
 from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, limits_of
 from bench_master.analysis.run_checks import Pair, RunChecks, allowing_for, position_effect, start_cost_flags
 from bench_master.analysis.side_differences import SideDifferences
-from bench_master.analysis.verdict_makers import (
-    Compared,
-    Parts,
-    finite_or_none,
-    make_comparison,
-    make_verdicts,
-    words_of,
-)
+from bench_master.analysis.verdict_makers import finite_or_none, make_verdicts, with_verdict, words_of
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import (
     ComparisonReport,
     DesignReport,
+    EnvironmentReport,
     FamilyReport,
     FlagLevel,
     FlagReport,
@@ -167,8 +161,8 @@ def build_verdicts(
     measures = dict.fromkeys(own.trials.measures[pair.b].title for pair, own, _ in asked)
     was_extended = evidence.extensions > 0 and bool(pairs)
     return make_verdicts(
-        comparisons,
-        Parts(
+        VerdictsReport(
+            comparisons=comparisons,
             question=f"{against}: {', '.join(measures)}, margin {100.0 * margin:.4g} %",
             family=FamilyReport(
                 alpha=ALPHA if claims else evidence.alpha,
@@ -179,7 +173,7 @@ def build_verdicts(
                 together=error_with_earlier_ends(evidence.extensions, ALPHA) if was_extended else None,
             ),
             design=_design_report(evidence, design),
-            checks=RunChecksReport(
+            runs=RunChecksReport(
                 flags=[
                     *floor_flags,
                     *checks.flags,
@@ -192,11 +186,11 @@ def build_verdicts(
                 ],
                 noise_floor=floor,
             ),
-            differences=sides.reports,
-            labels={one.title: one.labels for one in ledger.treatments},
+            environment=EnvironmentReport(sides.reports),
             claims=None if claimed is None else judge_claims(claimed.registration, of_claims),
             neighbours=beside,
         ),
+        {one.title: one.labels for one in ledger.treatments},
     )
 
 
@@ -528,17 +522,20 @@ def _compare_pair(
         limits = [limits_of(evidence.ledger, index, None, measure) for index in (pair.a, pair.b)]
         taken = cpu_refusal(limits, finite_or_none(found.ratio), evidence.margin)
         refused = [taken] if taken is not None else []
-    report = make_comparison(
-        Compared(*titles, pair.name, labels, measure, pair.group),
-        found,
-        refused,
+    report = ComparisonReport(
+        a=titles[0],
+        b=titles[1],
+        name=pair.name,
+        group=pair.group,
+        labels=dict(labels),
+        measure=measure.name,
+        unit=measure.unit,
+        direction=measure.direction,
         rounds=found.rounds,
         lost=0 if by_hosts else len(a.values) - found.rounds,
         tipping=finite_or_none(found.tipping_point) if found.rounds >= MIN_ROUNDS else None,
-        values=(a.median, b.median),
-    )
-    return replace(
-        report,
+        a_value=a.median,
+        b_value=b.median,
         jobs_per_trial=_jobs_per_trial(pair, trials),
         effective_jobs=effective_jobs(trials, pair.a, pair.b),
         per_round=_per_round(a, b, rules),
@@ -548,6 +545,7 @@ def _compare_pair(
         a_failure=failure_text(evidence.ledger, evidence.trials, pair.a),
         b_failure=failure_text(evidence.ledger, evidence.trials, pair.b),
     )
+    return with_verdict(report, found, refused)
 
 
 def _judged(pair: Pair, evidence: Evidence) -> tuple[TrialTable, Sides, Rules]:

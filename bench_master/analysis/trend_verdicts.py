@@ -17,7 +17,7 @@ from bench_master.analysis.harness_limits import ceiling_refusal
 from bench_master.analysis.run_checks import findings_data
 from bench_master.analysis.run_summary import noise_floor, summary_of
 from bench_master.analysis.trend_source import PastSeries
-from bench_master.analysis.verdict_makers import Parts, finite_or_none, make_verdicts, words_of
+from bench_master.analysis.verdict_makers import finite_or_none, make_verdicts, words_of
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import (
     EACH_CONFIRMED,
@@ -62,8 +62,8 @@ def _report(
     comparisons = [_judge(one, past.get(one.title, NOTHING), run.problem, margin) for one in treatments]
     archive = _archive(run, treatments, past, margin)
     return make_verdicts(
-        comparisons,
-        Parts(
+        VerdictsReport(
+            comparisons=comparisons,
             question=f"{run.scenario}: this run against the trend of {plural(archive.runs, 'earlier run')}, "
             f"margin {100 * margin:.3g} %",
             family=FamilyReport(TREND_P, max(1, len(comparisons)), margin, EACH_CONFIRMED),

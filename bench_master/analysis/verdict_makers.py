@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
+
+from msgspec.structs import replace
 
 from bench_common.thresholds import Primary
 from bench_master.analysis.answer import make_answer
 from bench_master.analysis.verdict_types import (
-    VERDICTS_FORMAT,
-    VERDICTS_VERSION,
-    ArchiveReport,
     BandReport,
-    ClaimsReport,
     ComparisonReport,
-    DesignReport,
-    EnvironmentReport,
-    FamilyReport,
-    PropertyReport,
-    RunChecksReport,
     VerdictsReport,
 )
-from bench_master.verdicts.decision import ALPHA, Verdict, Word
+from bench_master.verdicts.decision import Verdict, Word
 from bench_master.verdicts.reasons import Reason
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What is compared with what."""
-
-    a: str
-    b: str
-    name: str
-    """What tells the treatment from its baseline."""
-    labels: Mapping[str, Any]
-    measure: Primary
-    """The measure that both are compared by."""
-    group: str = ""
-    """What both have in common, where that tells groups of comparisons apart."""
 
 
 def words_of(measure: Primary) -> tuple[Word, Word]:
@@ -52,98 +29,38 @@ def finite_or_none(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def make_comparison(
-    compared: Compared,
-    verdict: Verdict | None,
-    refused: Sequence[Reason] = (),
-    *,
-    rounds: int,
-    lost: int,
-    tipping: float | None,
-    values: tuple[float | None, float | None],
-    notes: Sequence[Reason] = (),
+def with_verdict(
+    report: ComparisonReport, verdict: Verdict, refused: Sequence[Reason] = (), notes: Sequence[Reason] = ()
 ) -> ComparisonReport:
-    """Return the report on a comparison by the numbers of its verdict.
+    """Return the report on a comparison with the numbers of its verdict, and its word.
 
-    `refused` are reasons that refuse every word; without a verdict there is none either. `notes` are said before what
-    limits the verdict; `values` are the medians of both sides, and `rounds`, `lost` and `tipping` as in the report.
+    `refused` are reasons that refuse every word; `notes` are said before what limits the verdict.
     """
-    is_refused = bool(refused) or verdict is None
-    found = verdict or _NONE
-    reasons = [*notes, *([found.reason] if found.reason is not None else [])]
-    if is_refused:
-        reasons = [*refused]
-    measure, (exact_low, exact_high) = compared.measure, map(finite_or_none, found.exact)
-    return ComparisonReport(
-        a=compared.a,
-        b=compared.b,
-        name=compared.name,
-        group=compared.group,
-        labels=dict(compared.labels),
-        measure=measure.name,
-        unit=measure.unit,
-        direction=measure.direction,
-        verdict="refused" if is_refused else found.word,
-        reasons=reasons,
-        ratio=finite_or_none(found.ratio),
-        low=finite_or_none(found.low),
-        high=finite_or_none(found.high),
-        scale="difference" if found.differences else "ratio",
-        confidence=found.confidence,
-        rounds=rounds,
-        lost=lost,
-        p=finite_or_none(found.p),
-        mde=None if found.differences else finite_or_none(found.smallest_effect),
-        tipping=tipping,
-        more_rounds=None if is_refused else found.more_rounds,
-        band=None if found.band is None else BandReport(exact_low, exact_high, found.band),
-        a_value=values[0],
-        b_value=values[1],
-        ratio_low=finite_or_none(found.ratio_ends[0]),
-        ratio_high=finite_or_none(found.ratio_ends[1]),
+    reasons = [*notes, *([verdict.reason] if verdict.reason is not None else [])]
+    exact_low, exact_high = map(finite_or_none, verdict.exact)
+    return replace(
+        report,
+        verdict="refused" if refused else verdict.word,
+        reasons=[*refused] if refused else reasons,
+        ratio=finite_or_none(verdict.ratio),
+        low=finite_or_none(verdict.low),
+        high=finite_or_none(verdict.high),
+        scale="difference" if verdict.differences else "ratio",
+        confidence=verdict.confidence,
+        p=finite_or_none(verdict.p),
+        mde=None if verdict.differences else finite_or_none(verdict.smallest_effect),
+        more_rounds=None if refused else verdict.more_rounds,
+        band=None if verdict.band is None else BandReport(exact_low, exact_high, verdict.band),
+        ratio_low=finite_or_none(verdict.ratio_ends[0]),
+        ratio_high=finite_or_none(verdict.ratio_ends[1]),
     )
 
 
-_NONE: Final = Verdict("refused", None, math.nan, math.nan, math.nan, 1.0 - ALPHA)
+def make_verdicts(report: VerdictsReport, labels: Mapping[str, Mapping[str, Any]] | None = None) -> VerdictsReport:
+    """Return verdicts with their answer and why words were refused; gates judge them later.
 
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What else is said of comparisons."""
-
-    question: str
-    family: FamilyReport
-    design: DesignReport
-    checks: RunChecksReport = field(default_factory=lambda: RunChecksReport([]))
-    """What the diagnosis found in the whole run."""
-    differences: Sequence[PropertyReport] = ()
-    """In what the sides' environments differ."""
-    archive: ArchiveReport | None = None
-    labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The labels of the run's treatments by title."""
-    claims: ClaimsReport | None = None
-    """What became of registered claims."""
-    neighbours: Sequence[ComparisonReport] = ()
-    """Treatments against the next one in their order."""
-
-
-def make_verdicts(comparisons: Sequence[ComparisonReport], parts: Parts) -> VerdictsReport:
-    """Return verdicts with their answer and why words were refused; gates judge them later."""
-    refused = dict.fromkeys(each.reason for each in comparisons if each.verdict == "refused" and each.reason)
-    return VerdictsReport(
-        format=VERDICTS_FORMAT,
-        version=VERDICTS_VERSION,
-        answer=make_answer(comparisons, parts.family.margin, parts.labels, parts.archive, parts.claims),
-        question=parts.question,
-        family=parts.family,
-        design=parts.design,
-        comparisons=comparisons,
-        runs=parts.checks,
-        environment=EnvironmentReport(differences=list(parts.differences)),
-        archive=parts.archive,
-        refused=list(refused),
-        gates=[],
-        exit_code=0,
-        claims=parts.claims,
-        neighbours=list(parts.neighbours),
-    )
+    `labels` are those of the run's treatments by title.
+    """
+    refused = dict.fromkeys(each.reason for each in report.comparisons if each.verdict == "refused" and each.reason)
+    answer = make_answer(report.comparisons, report.family.margin, labels or {}, report.archive, report.claims)
+    return replace(report, answer=answer, refused=list(refused))

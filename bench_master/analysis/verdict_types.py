@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from bench_common.cost import CHANGE_WORDS
 from bench_master.formatting import format_change, format_change_interval, format_value
-from bench_master.verdicts.decision import Word
+from bench_master.verdicts.decision import ALPHA, Word
 from bench_master.verdicts.reasons import Code, Reason, joined
 
 VERDICTS_FORMAT: Final = "weighbridge-verdicts"
@@ -130,7 +130,7 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     """Title of the treatment."""
     name: str
     """What tells the treatment from its baseline, such as ``podman``."""
-    group: str
+    group: str = ""
     """What both have in common, such as ``storage=volume``; empty if nothing tells groups apart."""
     labels: Mapping[str, Any]
     """Labels of the treatment."""
@@ -140,35 +140,35 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     """Its unit; ``s`` for times."""
     direction: Literal["higher", "lower"]
     """Which direction is better."""
-    verdict: Word
+    verdict: Word = "refused"
     """``faster``, ``slower``, ``better``, ``worse``, ``same``, ``inconclusive`` or ``refused``."""
     reason: str | None = None
     """Why nothing was decided, or what limits the decision; None if there is nothing to say."""
-    reasons: Sequence[Reason]
+    reasons: Sequence[Reason] = ()
     """The same as codes with their data."""
-    ratio: float | None
+    ratio: float | None = None
     """The estimate of b / a; with `scale` ``difference`` that of b - a."""
-    low: float | None
+    low: float | None = None
     """Lower end of the interval; the range of the rounds' ratios if `confidence` is below 0.94."""
-    high: float | None
+    high: float | None = None
     """Upper end."""
-    scale: Literal["ratio", "difference"]
+    scale: Literal["ratio", "difference"] = "ratio"
     """``difference`` (in the measure's unit) where a trial's measure is 0, so that there is no ratio."""
-    confidence: float
+    confidence: float = 1.0 - ALPHA
     """Level of the interval, of the whole family together."""
     rounds: int
     """Rounds that have a value on both sides."""
     lost: int
     """Rounds that lack one."""
-    p: float | None
+    p: float | None = None
     """Exact, two-sided, of this comparison alone; None without an interval."""
-    mde: float | None
+    mde: float | None = None
     """The difference, as a share, that would have been missed in one run of five (80 % power)."""
-    tipping: float | None
+    tipping: float | None = None
     """How large a shift between the two, as a share, would explain the difference; 0 where there is none."""
-    more_rounds: int | None
+    more_rounds: int | None = None
     """About how many more rounds would settle it; None if it is settled or out of reach."""
-    band: BandReport | None
+    band: BandReport | None = None
     """None if everything is known exactly."""
     a_value: float | None
     """Median of the baseline's trials, in `unit`; None where it gets no single number."""
@@ -451,14 +451,14 @@ class ClaimsReport(Struct, frozen=True):
     """Each claim, in the order of the scenario."""
 
 
-class VerdictsReport(Struct, frozen=True):
+class VerdictsReport(Struct, frozen=True, kw_only=True):
     """All verdicts of a run."""
 
-    format: str
+    format: str = VERDICTS_FORMAT
     """``weighbridge-verdicts``."""
-    version: int
+    version: int = VERDICTS_VERSION
     """Version of the format."""
-    answer: str
+    answer: str = ""
     """All verdicts as a sentence for each word: ``Faster than docker (307 ms): native (3.86 ms, 79.6x as fast).``"""
     question: str
     """What was compared: ``Engines against docker: job time (p50 of a trial), margin 3 %``."""
@@ -468,17 +468,17 @@ class VerdictsReport(Struct, frozen=True):
     """What the design allows."""
     comparisons: Sequence[ComparisonReport]
     """Each comparison, in the order of the plan."""
-    runs: RunChecksReport
+    runs: RunChecksReport = RunChecksReport(())
     """What the diagnosis found in the whole run."""
-    environment: EnvironmentReport
+    environment: EnvironmentReport = EnvironmentReport(())
     """In what the sides' environments differ."""
-    archive: ArchiveReport | None
+    archive: ArchiveReport | None = None
     """Earlier runs; None if there are none."""
-    refused: Sequence[str]
+    refused: Sequence[str] = ()
     """Why words were refused; empty if none was."""
-    gates: Sequence[GateReport]
+    gates: Sequence[GateReport] = ()
     """Each gate's outcome; empty without gates."""
-    exit_code: int
+    exit_code: int = 0
     """What the gates alone make of it: 0, 1, 3 or 4."""
     between: VerdictsReport | None = None
     """The run's treatments against themselves in earlier runs; None without them."""

@@ -18,7 +18,7 @@ from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.safe_text import flat_line
 from bench_common.streams import tell
 from bench_master.command_extension import NO_OPTIONS, CommandOptions, add_extensions, done_instead
-from bench_master.formatting import format_span
+from bench_master.formatting import format_span, listed
 from bench_master.worker_query import query_worker
 
 COMMAND: Final = "cleanup-containers"
@@ -98,8 +98,7 @@ def _explain_nothing(run_id: str, query: Sequence[str]) -> None:
     """Say that nothing of a run is here, and which runs left something; raise `UsageError` for no run's id."""
     others = query_worker(*query, "--dry-run", timeout_s=TIMEOUT_S, doing="looking for what runs left behind")
     known = sorted({row["run_id"] for row in others if row["run_id"]})
-    there = f"; runs with leftovers here: {', '.join(known[:_SHOWN])}" if known else ""
-    there += f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    there = f"; runs with leftovers here: {listed(known, _SHOWN)}" if known else ""
     if _RUN_ID.fullmatch(run_id) is None:
         raise UsageError(f"--run {run_id}: there is no such run{did_you_mean(run_id, known)}{there}")
     tell(f"bench-master: run {run_id} is unknown here, or left nothing{did_you_mean(run_id, known)}{there}")

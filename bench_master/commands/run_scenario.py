@@ -41,7 +41,7 @@ from bench_master.cli import program_name
 from bench_master.commands.run_plan import STORED_LABELS, PlanRunner, restore_options, resumed_scenario
 from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.coordinator import Policy
-from bench_master.formatting import plural
+from bench_master.formatting import listed, plural
 from bench_master.options.engines import settle_engine_labels
 from bench_master.options.load import LoadOptions, choose_seed, is_timed, load_change, settle_load_options
 from bench_master.options.report import (
@@ -568,9 +568,8 @@ def _check(path: Path, differences: Collection[Difference]) -> None:
     """Raise `UsageError` where old and new differ in what is measured, and not in what it is measured on."""
     wrong = {each.name: each for each in differences if not each.name.startswith(_OF_A_BUILD)}
     if wrong:
-        shown = ", ".join(f"{each.name} ({each.a} -> {each.b})" for each in list(wrong.values())[:_SHOWN])
-        more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        shown = listed([f"{each.name} ({each.a} -> {each.b})" for each in wrong.values()], _SHOWN)
         raise UsageError(
-            f"--rerun-baseline {path}: it measured something else: {shown}{more}; change this scenario with --set, "
+            f"--rerun-baseline {path}: it measured something else: {shown}; change this scenario with --set, "
             f"or --accept {next(iter(wrong))}"
         )

@@ -31,6 +31,7 @@ from bench_master.formatting import (
     format_change,
     format_change_interval,
     format_share,
+    listed,
     paragraph,
     plural,
     table_cell,
@@ -186,8 +187,7 @@ def _limits(verdicts: VerdictsReport) -> list[str]:
     texts = []
     for reasons, names in limited.items():
         reason = joined(reasons) or ""
-        rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        who = f"{', '.join(names[:SHOWN])}{rest}: "
+        who = f"{listed(names, SHOWN)}: "
         texts.append(_sentence(reason) if len(names) == len(verdicts.comparisons) else f"{who}{reason}")
     return texts
 

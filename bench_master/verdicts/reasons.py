@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from bench_common.safe_text import shorten
-from bench_master.formatting import format_change, format_change_interval, format_number, format_value, plural
+from bench_master.formatting import format_change, format_change_interval, format_number, format_value, listed, plural
 
 
 class Code(StrEnum):
@@ -78,9 +78,7 @@ class Code(StrEnum):
     CONFIRMED = "confirmed"
     UNCONFIRMED = "unconfirmed"
     # -- parts of these: which earlier runs there are
-    NOT_ARCHIVED = "not-archived"
-    SINCE_ACKNOWLEDGED = "since-acknowledged"
-    SINCE_MACHINE_CHANGED = "since-machine-changed"
+    WHICH_RUNS = "which-runs"
     # -- what the diagnosis flags
     CARRY_OVER = "carry-over"
     DIFFERS_FROM_ITSELF = "differs-from-itself"
@@ -119,6 +117,8 @@ class Reason(Struct, frozen=True):
         if names:
             data = {key: _renamed(one, names) if key in _TREATMENTS else one for key, one in data.items()}
         text = SENTENCES[self.code].text
+        if isinstance(text, Mapping):
+            text = text[data["kind"]]
         return text.format(**data) if isinstance(text, str) else text(**data)
 
     def names_place(self) -> bool:
@@ -148,8 +148,8 @@ def joined(reasons: Iterable[Reason]) -> str | None:
 class Sentence(Struct, frozen=True):
     """How a reason reads."""
 
-    text: str | Callable[..., str]
-    """A template of its data, or what makes the sentence of them."""
+    text: str | Callable[..., str] | Mapping[str, str | Callable[..., str]]
+    """A template of its data, one for each ``kind`` among them, or what makes the sentence of them."""
     example: Mapping[str, Any] = field(default_factory=dict)
     """Data of the kind that it takes."""
     names_place: bool = True
@@ -210,20 +210,9 @@ def describe_spread(findings: Sequence[Mapping[str, Any]], values: Sequence[floa
             return f"{text}: first {first}, last {second}"
 
 
-def _listed(names: Sequence[str], most: int, rest: str) -> str:
-    """Return names with commas; `rest` tells how many more than `most` there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (rest.format(more=more) if more > 0 else "")
-
-
 def _against(properties: Sequence[Mapping[str, Any]]) -> str:
     texts = [f"{one['name']} ({' against '.join(one['values'])})" for one in properties]
-    return _listed(texts, MAX_NAMED, " and {more} more")
-
-
-def _of_kind(**texts: str) -> Callable[..., str]:
-    """Return what makes a sentence of the template of its kind."""
-    return lambda kind, **data: texts[kind].format(**data)
+    return listed(texts, MAX_NAMED)
 
 
 # -- sentences within a run ------------------------------------------------------------------------------------------
@@ -285,7 +274,7 @@ def _too_few_earlier_runs(earlier: int, needed: int, since: Reason | None, other
 
 def _other_parameters(changes: Sequence[Mapping[str, Any]]) -> str:
     texts = [f"{one['name']} {' -> '.join(one['values'])}" for one in changes]
-    return f"other parameters: {_listed(texts, 2, ' and {more} more')}"
+    return f"other parameters: {listed(texts, 2)}"
 
 
 def _runs_in_blocks(earlier: int, new: int, needed: int) -> str:
@@ -296,19 +285,9 @@ def _runs_in_blocks(earlier: int, new: int, needed: int) -> str:
     )
 
 
-def _unstable_runs(kind: str, findings: Sequence[Mapping[str, Any]]) -> str:
-    found = describe_findings(findings, "pair" if kind == "pairs" else "run")
-    match kind:
-        case "archive":
-            return f"earlier runs are unstable ({found})"
-        case "pairs":
-            return f"differences of the pairs are unstable ({found})"
-        case "sides":
-            return f"the runs of each side have {found} over all of them, and one side came later: run them in turns"
-        case _:
-            return (
-                f"the runs have {found}, and the same side was always first: let the first one of each pair be drawn"
-            )
+def _with_findings(template: str, unit: str) -> Callable[..., str]:
+    """Return what makes a sentence that tells what was ``found`` in a series of units."""
+    return lambda findings, **_: template.format(found=describe_findings(findings, unit))
 
 
 def _occasions(earlier_runs: int, earlier: int, new_runs: int, new: int) -> str:
@@ -348,7 +327,7 @@ def _start_cost(treatment: str, cost_s: float, time_s: float) -> str:
 
 
 def _outliers(treatment: str, trials: int, of: int, rounds: Sequence[int]) -> str:
-    numbers = _listed([str(number) for number in rounds], 5, " ...")
+    numbers = listed([str(number) for number in rounds], 5, " ...")
     return (
         f"{treatment}: {trials} of {of} trials lie far from the others (round {numbers}); they count like the others"
     )
@@ -457,11 +436,11 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Provide what the treatment lacks, and run again.",
     ),
     Code.DIFFERENT_HOSTS: Sentence(
-        _of_kind(
-            few="the sides ran on different hosts ({fewest} on one side); at least {needed} on each can be compared",
-            shared="the sides share some of their hosts and not others",
-            unmeasured="too few hosts have a measure of their own; at least {needed} on each side can be compared",
-        ),
+        {
+            "few": "the sides ran on different hosts ({fewest} on one side); {needed} on each side can be compared",
+            "shared": "the sides share some of their hosts and not others",
+            "unmeasured": "too few hosts have a measure of their own; {needed} on each side can be compared",
+        },
         {"kind": "few", "fewest": 1, "needed": 4},
         advice="With one host on each side, a host cannot be told from a treatment. Give both treatments the same "
         "hosts (`environments`), or four on each side, of which each counts once. Hosts of which jobs failed, or "
@@ -469,15 +448,13 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
     ),
     Code.NOOP: Sentence("a no-op run measures the harness", advice="`--noop` runs nothing. Run without it."),
     Code.NOT_INTERLEAVED: Sentence(
-        _of_kind(
-            **{
-                "as-written": "the order of the trials was not drawn (order: as-written), and no treatment ran twice "
-                "in each round (aa): the place in a round may make any difference",
-                "blocked": "not interleaved (order: blocked)",
-            },
-            imported="the results were measured elsewhere, one treatment after the other",
-            unknown="nobody knows the order of the trials",
-        ),
+        {
+            "as-written": "the order of the trials was not drawn (order: as-written), and no treatment ran twice in "
+            "each round (aa): the place in a round may make any difference",
+            "blocked": "not interleaved (order: blocked)",
+            "imported": "the results were measured elsewhere, one treatment after the other",
+            "unknown": "nobody knows the order of the trials",
+        },
         {"kind": "blocked"},
         advice="Where all trials of one treatment run before the next one's, heat, a neighbour or a cache that fills "
         "looks the same as a difference; so does the place in a round of one order. Leave `order` out, and run "
@@ -568,15 +545,15 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Set `primary` for both jobs.",
     ),
     Code.UNIT: Sentence(
-        _of_kind(
-            archive="against earlier runs: the unit is the occasion",
-            groups="two groups of runs in turns: the unit is the run",
-            history="a series of runs: the unit is the run",
-            hosts="the sides ran on different hosts: the words are about hosts",
-            occasions="two groups of runs, one after the other: the unit is the occasion",
-            pairs="runs in turns: the unit is the pair of runs",
-            trend="against the trend of earlier runs: the unit is the run, and a second one confirms a change",
-        ),
+        {
+            "archive": "against earlier runs: the unit is the occasion",
+            "groups": "two groups of runs in turns: the unit is the run",
+            "history": "a series of runs: the unit is the run",
+            "hosts": "the sides ran on different hosts: the words are about hosts",
+            "occasions": "two groups of runs, one after the other: the unit is the occasion",
+            "pairs": "runs in turns: the unit is the pair of runs",
+            "trend": "against the trend of earlier runs: the unit is the run, and a second one confirms a change",
+        },
         {"kind": "pairs"},
         advice="What counts once, however many rounds it has.",
     ),
@@ -607,7 +584,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Runs made shortly after one another do not show how much occasions differ. Make runs on other days.",
     ),
     Code.ONE_SIDE_STATES: Sentence(
-        lambda names: f"only one side states {_listed(names, MAX_NAMED, ' and {more} more')}",
+        lambda names: f"only one side states {listed(names, MAX_NAMED)}",
         {"names": ["params.version"]},
         advice="One side was measured elsewhere, and the other says nothing of these parameters. Look them up before"
         " you read anything into the two figures.",
@@ -648,23 +625,34 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="Collect more runs. Those without a value do not count.",
     ),
     Code.UNSTABLE_RUNS: Sentence(
-        _unstable_runs,
+        {
+            "archive": _with_findings("earlier runs are unstable ({found})", "run"),
+            "pairs": _with_findings("differences of the pairs are unstable ({found})", "pair"),
+            "sides": _with_findings(
+                "the runs of each side have {found} over all of them, and one side came later: run them in turns",
+                "run",
+            ),
+            "turns": _with_findings(
+                "the runs have {found}, and the same side was always first: let the first one of each pair be drawn",
+                "run",
+            ),
+        },
         {"kind": "archive", **_DRIFT},
         advice="Runs have no drawn order that would cancel a drift or a step: it goes on between the sides, and "
         "would be taken for a difference. Find what changed: `bench-master compare FOLDER` shows since when. Let "
         "the first one of each pair be drawn, as `alternate` does.",
     ),
     Code.UNUSABLE_RUN: Sentence(
-        _of_kind(
-            damaged="damaged: {detail}",
-            ended="the run was {detail}",
-            imported="imported results: nobody knows when and how they were measured",
-            noop="a no-op run measures the harness alone",
-            scenario="another scenario: no treatment in common with {detail}",
-            twice="the same run as another file, or as the new one",
-            unreadable="{detail}",
-            whole="incomplete: the run was killed or is still running",
-        ),
+        {
+            "damaged": "damaged: {detail}",
+            "ended": "the run was {detail}",
+            "imported": "imported results: nobody knows when and how they were measured",
+            "noop": "a no-op run measures the harness alone",
+            "scenario": "another scenario: no treatment in common with {detail}",
+            "twice": "the same run as another file, or as the new one",
+            "unreadable": "{detail}",
+            "whole": "incomplete: the run was killed or is still running",
+        },
         {"kind": "damaged", "detail": "..."},
         names_place=False,
         advice="The file is listed as left out; of one run against one read the ratio with that in mind.",
@@ -680,27 +668,19 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         advice="One run in a thousand stands out from the trend by chance, so a gate waits for the second one. Run "
         "it again with `--archive`.",
     ),
-    Code.NOT_ARCHIVED: Sentence(
-        _of_kind(
-            hosts="on {here} (the archive has runs of this on {there})",
-            parameters="with these parameters (the archive has runs of this treatment with others)",
-            scenario="of scenario {here} (the archive has the treatment in others)",
-            treatment="of this treatment in the archive",
-        ),
-        {"kind": "treatment", "here": "", "there": ""},
-    ),
-    Code.SINCE_ACKNOWLEDGED: Sentence(
-        "since the change that was acknowledged (run {run})",
-        {"run": "1e6b67310c2f"},
-        advice="Five runs since the change are a new level.",
-    ),
-    Code.SINCE_MACHINE_CHANGED: Sentence(
-        lambda changes, run, includes: (
-            f"since the machine changed ({changes}, {'with' if includes else 'after'} run {run})"
-        ),
-        {"changes": "kernel 6.1.0 -> 6.8.0", "run": "1e6b67310c2f", "includes": False},
-        advice="The earlier runs were made on another machine, or on this one as it was. Five runs on the machine as"
-        " it is now are a new level.",
+    Code.WHICH_RUNS: Sentence(
+        {
+            "acknowledged": "since the change that was acknowledged (run {there})",
+            "hosts": "on {here} (the archive has runs of this on {there})",
+            "machine": "since the machine changed ({here}, after run {there})",
+            "parameters": "with these parameters (the archive has runs of this treatment with others)",
+            "scenario": "of scenario {here} (the archive has the treatment in others)",
+            "since": "since the machine changed ({here}, with run {there})",
+            "treatment": "of this treatment in the archive",
+        },
+        {"kind": "machine", "here": "kernel 6.1.0 -> 6.8.0", "there": "1e6b67310c2f"},
+        advice="What came before a change of the machine, or one that was acknowledged, is another level. Five runs "
+        "since then are a new one.",
     ),
     Code.CARRY_OVER: Sentence(
         lambda treatment, other, ratio, half: (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 
 from bench_master.verdicts.reasons import SENTENCES, Code, Reason
 from reference_pages.rst import document, entry, heading, paragraph, plain
@@ -27,7 +28,15 @@ def page() -> str:
 
 def _reason(code: Code) -> str:
     sentence = SENTENCES[code]
-    example = re.sub(r"([\\*_|`<>])", r"\\\1", Reason(code, sentence.example).sentence())
+    kinds = list(sentence.text) if isinstance(sentence.text, Mapping) else [None]
     keys = ", ".join(f"``{key}``" for key in sentence.example)
-    texts = [f"*{example}*", plain(sentence.advice), f"Data: {keys}." if keys else ""]
+    texts = [*(_example(code, kind) for kind in kinds), plain(sentence.advice), f"Data: {keys}." if keys else ""]
     return entry(f"``{code}``", *filter(None, texts))
+
+
+def _example(code: Code, kind: str | None) -> str:
+    """Return the sentence of an example, of one kind where there are several."""
+    data = SENTENCES[code].example
+    text = Reason(code, data if kind is None else {**data, "kind": kind}).sentence()
+    shown = re.sub(r"([\\*_|`<>])", r"\\\1", text)
+    return f"*{shown}*" if kind is None else f"``{kind}``: *{shown}*"

@@ -1,6 +1,7 @@
 """Reasons: each has a sentence that its data make."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -11,7 +12,12 @@ from bench_master.verdicts.reasons import SENTENCES, Code, Reason, because, join
 def test_every_reason_has_its_sentence():
     """The table is complete, and no two reasons read alike."""
     assert list(SENTENCES) == list(Code)
-    assert len({Reason(code, one.example).sentence() for code, one in SENTENCES.items()}) == len(Code)
+    sentences = [
+        Reason(code, {**one.example, **({} if kind is None else {"kind": kind})}).sentence()
+        for code, one in SENTENCES.items()
+        for kind in (one.text if isinstance(one.text, Mapping) else [None])
+    ]
+    assert len(set(sentences)) == len(sentences) > len(Code)
 
 
 @pytest.mark.parametrize("code", Code)

@@ -85,13 +85,13 @@ def test_what_is_refused(runs, tmp_path):
     for past, why in (
         (Past([]), "no earlier run of this kind; 5 are needed"),
         (
-            Past([], because(Code.NOT_ARCHIVED, kind="hosts", here="blade-2", there="blade-1")),
+            Past([], because(Code.WHICH_RUNS, kind="hosts", here="blade-2", there="blade-1")),
             "no earlier run on blade-2",
         ),
         (
             Past(
                 QUIET[:4],
-                because(Code.SINCE_MACHINE_CHANGED, changes="kernel 1 -> 2", run="0", includes=True),
+                because(Code.WHICH_RUNS, kind="since", here="kernel 1 -> 2", there="0"),
             ),
             "only 4 earlier runs since the machine changed",
         ),
