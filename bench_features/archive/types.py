@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -13,7 +14,9 @@ from bench_features.archive.options import moment
 State: TypeAlias = Literal["complete", "incomplete", "damaged"]
 
 ID_CHARS: Final = 12
-"""How much of a run's hash is shown as its id."""
+"""How much of a file's hash is shown where its run has no id."""
+_RUN_ID: Final = re.compile(r"[0-9A-Za-z-]{4,40}")
+"""What a run calls itself; a file may say anything."""
 PRIMARY: Final = "primary"
 """The kind of the value by which the treatment's trials are compared; others are `OPERATION` and `METRIC`."""
 OPERATION: Final = "operation"
@@ -108,8 +111,9 @@ class ArchivedRun(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """How it is called."""
-        return self.sha256[:ID_CHARS]
+        """How it is called: as in its report; an earlier file of a resumed run by the hash of its content."""
+        own = self.run_id or ""
+        return own if _RUN_ID.fullmatch(own) and not self.superseded else self.sha256[:ID_CHARS]
 
     @property
     def place(self) -> str:
@@ -182,7 +186,7 @@ class TrendPoint(Struct, frozen=True):
     """One run in a series."""
 
     run_id: str
-    """The run's id in the archive."""
+    """The run's id."""
     created: float
     """When it began (Unix, seconds)."""
     version: str

@@ -74,7 +74,6 @@ COLUMNS: Final[Mapping[str, Callable[[ArchivedRun], str]]] = {
     "treatments": lambda run: str(run.treatment_count),
     "size": lambda run: format_bytes(run.bytes),
     "version": lambda run: run.version or DASH,
-    "run-id": lambda run: run.run_id or DASH,
     "problem": lambda run: run.problem or DASH,
     "sha256": lambda run: run.sha256,
 }
@@ -171,7 +170,7 @@ def _run_show(options: ShowOptions) -> int:
 def shown_run(run: ArchivedRun, file: Path, *, verbose: bool = False) -> Iterator[str]:
     """Yield what is known of a run as lines."""
     yield one_line(f"{run.scenario or 'unknown scenario'}  {run.id}")
-    yield from _field("run", f"{run.run_id or DASH}, begun {shown_time(run.created)}, {format_span(run.duration_s)}")
+    yield from _field("begun", f"{shown_time(run.created)}, took {format_span(run.duration_s)}")
     yield from _field("state", f"{shown_state(run)}{f': {run.problem}' if run.problem else ''}")
     yield from _field("verdict", f"{run.verdict or DASH}; trust: {run.trust or DASH}")
     yield from _field("jobs", f"{run.done:,} done, {run.failed:,} failed or lost")
