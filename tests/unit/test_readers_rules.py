@@ -90,7 +90,7 @@ def test_the_page_fits_a_terminal_and_its_words_are_allowed(run):
     page = list(lines(document))
     assert [line for line in page if len(line) > DEFAULT_WIDTH] == []
     found = as_json(document)
-    own = [found[name] for name in ("scenario", "errors", "thresholds", "published", "traced")]
+    own = [found[name] for name in ("stats_file", "scenario", "errors", "thresholds", "published", "traced")]
     own += [host["findings"] for host in found["hosts"]]
     for entry in found["treatments"]:
         own += [entry[name] for name in ("treatment", "title", "disturbances", "packing")]

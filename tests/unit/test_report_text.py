@@ -107,7 +107,8 @@ def test_problems_are_shown_first(path):
     notice = " ".join(head.partition("*** INCOMPLETE: ")[2].partition("\n\n")[0].split())
     assert notice == (
         "the run was interrupted; 1 of the jobs lost; 1,000,000,000 more never started; "
-        "2 of 2 trials of 2 treatments not run"
+        "2 of 2 trials of 2 treatments not run; "
+        f"continue: bench-master run-scenario --resume {path}"
     )
     assert "\nWarnings\n--------\n  ! w" in text
     brief = text_of(path, detail="answer")
