@@ -197,7 +197,7 @@ def measured_programs(treatments: Iterable[Treatment], environment: str) -> list
 
 
 def started_programs(treatments: Iterable[Treatment], environment: str) -> list[Requirement]:
-    """Return the programs of the users' commands that containers of images begin with, each once.
+    """Return the programs of workloads and users' commands that containers of images begin with, each once.
 
     Not those that a job may make itself, or that are known only when it runs; optional treatments add none.
     """
@@ -217,13 +217,17 @@ def started_programs(treatments: Iterable[Treatment], environment: str) -> list[
 
 def _first_programs(treatment: Treatment) -> list[str]:
     job = treatment.job
+    commands: list[tuple[str, ...]]
     if isinstance(job, Guest):
         own = job.own
-        commands = [own.command] if own is not None and not (own.setup or own.prepare) else []
+        if own is None:
+            commands = [(rules_of(treatment).host_programs().get("", ""),)]
+        else:
+            commands = [] if own.setup or own.prepare else [own.command]
     else:
         makers = [one for one in job.engine_operations if one.kind in _MAKERS]
         commands = [one.argv or treatment.container.command or () for one in makers]
-    return [command[0] for command in commands if command and "{" not in command[0]]
+    return [command[0] for command in commands if any(command[:1]) and "{" not in command[0]]
 
 
 _MAKERS: Final = frozenset({"create", "run"})

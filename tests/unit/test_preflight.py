@@ -463,7 +463,7 @@ def test_what_is_wrong_with_a_store_is_told_without_a_credential():
     assert "hunter2" not in f"{swift}{s3}{profile}{name}"
 
 
-def test_the_program_of_a_users_command_is_asked_for_in_its_image():
+def test_the_program_of_a_command_or_a_workload_is_asked_for_in_its_image():
     """Once for each engine and image, with what decides where it is; none that a job may make or fetch."""
     maker, other = Operation("run", "run"), Operation("create", "create", argv=("tool", "-a"))
     mounts = (Mount("tmpfs", "/srv"),)
@@ -475,10 +475,11 @@ def test_the_program_of_a_users_command_is_asked_for_in_its_image():
     container = ContainerSettings(image="i")
     guest = replace(first, job=Guest("command", {}, OwnCommand(("./x.sh",))), container=container)
     assert started_programs([guest], "vm") == [Requirement("docker", "i", starts=ImageProgram("./x.sh"))]
+    workload = replace(guest, job=Guest("sysbench-cpu", {}))
+    assert [one.starts.program for one in started_programs([workload], "vm")] == ["sysbench"]
     needless = [
         replace(guest, job=Guest("command", {}, OwnCommand(("x",), prepare=("make", "x")))),
         replace(guest, job=Guest("command", {}, OwnCommand(("{tool}",)))),
-        replace(guest, job=Guest("sysbench-cpu", {})),
         replace(guest, engine="native"),
         replace(guest, optional=True),
         replace(guest, environment="metal"),
