@@ -178,6 +178,8 @@ def measured_programs(treatments: Iterable[Treatment], environment: str) -> list
 
     An optional treatment has some, too: it may run.
     """
+    treatments = list(treatments)
+    compared = _beside_each_other(treatments)
     found: dict[Requirement, None] = {}
     for treatment in treatments:
         if treatment.environment not in (None, environment) or not engine_traits(treatment.engine).runs_on_host:
@@ -192,7 +194,10 @@ def measured_programs(treatments: Iterable[Treatment], environment: str) -> list
             is_relative = "/" in program and not program.startswith("/")
             if not is_relative or folder is not None:  # each job has a directory of its own
                 begins = folder if is_relative else None
-                found[Requirement(treatment.engine, command=program, search_path=path, directory=begins)] = None
+                need = Requirement(
+                    treatment.engine, command=program, search_path=path, directory=begins, compared=compared
+                )
+                found[need] = None
     return list(found)
 
 
@@ -201,6 +206,8 @@ def started_programs(treatments: Iterable[Treatment], environment: str) -> list[
 
     Not those that a job may make itself, or that are known only when it runs; optional treatments add none.
     """
+    treatments = list(treatments)
+    compared = _beside_each_other(treatments)
     found: dict[Requirement, None] = {}
     for treatment in treatments:
         container = treatment.container
@@ -211,8 +218,13 @@ def started_programs(treatments: Iterable[Treatment], environment: str) -> list[
         covered = (*(mount.target for mount in container.storage), *container.files)
         for program in _first_programs(treatment):
             wanted = ImageProgram(program, container.env.get("PATH"), container.directory, covered)
-            found[Requirement(treatment.engine, container.image, starts=wanted)] = None
+            found[Requirement(treatment.engine, container.image, starts=wanted, compared=compared)] = None
     return list(found)
+
+
+def _beside_each_other(treatments: Iterable[Treatment]) -> bool:
+    """Return whether plain processes and containers are compared."""
+    return len({engine_traits(one.engine).runs_on_host for one in treatments if one.job.uses_engine}) > 1
 
 
 def _first_programs(treatment: Treatment) -> list[str]:
