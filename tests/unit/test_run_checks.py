@@ -194,7 +194,7 @@ def test_a_change_of_speed_is_named_with_its_cause(run):
         return speeds.write(lambda side, block, trial: sides(side) * slow(trial)).verdicts()
 
     (others,) = [flag for flag in write(lambda _: 50).runs.flags if flag.kind == "speed"]
-    assert "blade-1 changed speed (two regimes, 1.21x apart, 6 switches" in others.text
+    assert "blade-1 changed speed (two levels, 1.21x apart, 6 changes between them" in others.text
     assert "others used its CPUs" in others.text
     throttled = write(lambda trial: 50 * slow(trial))
     assert any("its CPUs did" in flag.text for flag in throttled.runs.flags)
