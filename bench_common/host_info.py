@@ -35,6 +35,8 @@ PROGRAM_DETAIL: Final = "program "
 """What the details with the paths of programs that jobs run on the host begin with; the command's name follows."""
 DIGEST_DETAIL: Final = "sha256 "
 """What the details with the digests of these programs begin with."""
+SIDE_DETAIL: Final = "side "
+"""What the details begin with that tell what surrounds an engine's jobs; what it is follows, such as ``libc``."""
 SEVERAL: Final = ", "
 """What separates the files, and the digests, that one command is on several PATHs."""
 _DIGEST_CHARS: Final = 12

@@ -378,6 +378,8 @@ class Requirement(Struct, frozen=True, forbid_unknown_fields=True):
     """The directory in which a relative path of it begins."""
     starts: ImageProgram | None = None
     """The program that must be in the image."""
+    compared: bool = False
+    """Whether plain processes and containers run beside each other: the worker then tells what surrounds each."""
     volumes: tuple[str, ...] = ()
     """Named volumes: those that are there must be Weighbridge's, unless the worker allows host mounts."""
 

@@ -5,6 +5,7 @@
     PATH OPERATOR NUMBER[unit] [where KEY=VALUE[, KEY=VALUE]]
 
     operations.start.p95_s < 500ms
+    start.p95 < 500ms
     metrics.events_per_second.median >= 100 where engine=docker
     overhead.rss_bytes.max < 300MiB
     jobs.failed == 0
@@ -46,6 +47,7 @@ from bench_common.units import SIZE_UNITS, TIME_UNITS, unit_converter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 OPERATION_FIELDS: Final = ("n", "errors", "mean_s", "stddev_s", "min_s", "p50_s", "p95_s", "p99_s", "max_s")
 METRIC_FIELDS: Final = ("n", "median", "mean", "stddev", "min", "max")
@@ -80,13 +82,14 @@ _ALTERNATIVE: Final = re.compile(r"([^.]*\](?:\.first)?)\.(.*)")
 """The name of one of several operations, such as ``read[tiny].first``, and the field."""
 
 
+_RATES: Final[Mapping[str, tuple[str, ...]]] = {"jobs_per_s": ("jobs_per_s",), "mb_per_s": (TRANSFERRED, "mb_per_s")}
+
+
 def parse_measure_path(path: str) -> tuple[str, ...]:
     """Parse a path; raise `ValueError` with what was expected and the nearest valid spelling."""
     root, _, rest = path.partition(".")
-    if root == "jobs_per_s" and not rest:
-        return (root,)
-    if root == "mb_per_s" and not rest:
-        return (TRANSFERRED, root)
+    if not rest and root in _RATES:
+        return _RATES[root]
     if root == TRANSFERRED:
         return (root, _field(rest, TRANSFERRED_FIELDS))
     if root == "jobs":
@@ -104,24 +107,18 @@ def parse_measure_path(path: str) -> tuple[str, ...]:
         if alternative is not None and field in TRANSFER_FIELDS:
             return (TRANSFERRED, root, name, field)
         return (root, name, _operation_field(field) if root == "operations" else _field(field, METRIC_FIELDS))
+    # Short, as reports and `primary` have it: job.p95.
+    with suppress(ValueError):
+        if _NAME.fullmatch(root):
+            return ("operations", root, _operation_field(rest))
     raise UnknownMeasure(
-        f"unknown measure {path!r}{_meant(path) or did_you_mean(root, _ROOTS)}; one of: operations.NAME.FIELD, "
+        f"unknown measure {path!r}{did_you_mean(root, _ROOTS)}; one of: operations.NAME.FIELD, "
         "metrics.NAME.FIELD, overhead.NAME.FIELD, jobs.FIELD, jobs_per_s, objects.FIELD, mb_per_s (list measures)"
     )
 
 
 class UnknownMeasure(ValueError):
     """A path that begins with nothing that a report has."""
-
-
-def _meant(path: str) -> str:
-    """Return a hint where the path is a primary measure, which a threshold spells in full."""
-    name, _, field = path.partition(".")
-    try:
-        own = _operation_field(field)
-    except ValueError:
-        return ""
-    return f" (did you mean 'operations.{name}.{own}'?)" if _NAME.fullmatch(name) else ""
 
 
 def percentile_of(path: tuple[str, ...]) -> float | None:

@@ -132,7 +132,7 @@ class PreflightChecker:
         self.images: dict[str, dict[str, str]] = {}
         """Of each engine asked, the digests of the images that were found, by name."""
         self.programs: dict[str, dict[str, str]] = {}
-        """Of each engine asked, the paths and digests of the programs that its jobs run, as details of its status."""
+        """Of each engine asked, as details of its status: the files that its jobs run, and what surrounds these."""
         self.forbidden: dict[str, None] = {}
         """What of others the containers would use without consent, by the last questions."""
         self.absent: dict[str, str] = {}
@@ -145,7 +145,9 @@ class PreflightChecker:
         for need in needs:
             if need.command is not None:
                 self._note_program(need, need.command)
-            elif need.program is None:
+                if not need.compared:
+                    continue
+            if need.program is None:
                 by_engine.setdefault(need.engine, []).append(need)
             elif _find_program(need.program) is None:
                 reasons[_missing_program(need.engine, need.program)] = None
@@ -173,19 +175,24 @@ class PreflightChecker:
             self.images.setdefault(name, {})[settings.image] = digest
         if need.starts is not None and (reason := engine.absent_program(settings, need.starts)):
             self.absent[f"engine {name}: {reason}"] = need.starts.program
+        elif need.compared:
+            self._note(name, engine.surroundings(settings, need.starts))
         return []
 
     def _note_program(self, need: Requirement, command: str) -> None:
         """Note which file a command is; one that is not there says nothing: a job may make it."""
         place = os.path.join(need.directory or "", command) if "/" in command else command  # noqa: PTH118
         details = program_details(shutil.which(place, path=need.search_path) or "")
-        if not details:
-            return
-        found = self.programs.setdefault(need.engine, {})
-        for prefix, detail in ((PROGRAM_DETAIL, details[PROGRAM]), (DIGEST_DETAIL, details[DIGEST])):
-            # The same name on another PATH is another file.
-            known = found.get(f"{prefix}{command}", "").split(SEVERAL)
-            found[f"{prefix}{command}"] = SEVERAL.join(dict.fromkeys((*filter(None, known), detail)))
+        if details:
+            named = {PROGRAM_DETAIL: details[PROGRAM], DIGEST_DETAIL: details[DIGEST]}
+            self._note(need.engine, {f"{prefix}{command}": detail for prefix, detail in named.items()})
+
+    def _note(self, engine: str, details: Mapping[str, str]) -> None:
+        """Note details of an engine's status; the same name on another PATH, or in another image, is another file."""
+        found = self.programs.setdefault(engine, {})
+        for name, detail in details.items():
+            known = found.get(name, "").split(SEVERAL)
+            found[name] = SEVERAL.join(dict.fromkeys((*filter(None, known), detail)))
 
     def with_digests(self, engines: Mapping[str, EngineInfo]) -> dict[str, EngineInfo]:
         """Return statuses of engines with the digests of images and jobs' programs among the details."""

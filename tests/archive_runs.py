@@ -24,7 +24,7 @@ def a_run(path, number=0, *, days=None, times=(100, 101, 99), engines=("docker",
     head = header(
         treatments,
         trials,
-        run_id=f"run{number:09d}",
+        run_id=f"0000{number}run",
         created=created.isoformat(),
         scenario={"name": name, "document": {}},
     )

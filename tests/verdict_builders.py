@@ -65,8 +65,8 @@ def engine_verdicts(**known):
         ),
         comparisons=found,
         runs=RunChecksReport(
-            flags=(flag("the machine changed speed (two regimes, 1.21x apart, 7 switches): ratios within a round "
-                        "hold, single values do not."),),
+            flags=(flag("the machine changed speed (two levels, 1.21x apart, 7 changes between them): ratios "
+                        "within a round hold, single values do not."),),
             looked_for=LOOKED_FOR, noise_floor=comparison("docker", "same", 0.998, 0.985, 1.011),
         ),
         environment=EnvironmentReport(differences=()), archive=None, refused=(), gates=(), exit_code=0,

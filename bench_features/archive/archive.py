@@ -27,7 +27,6 @@ from bench_common.streams import tell
 from bench_features.archive.extract import contents_of
 from bench_features.archive.folder import INDEX, ArchiveFolder, find_folder, hash_of
 from bench_features.archive.types import (
-    ID_CHARS,
     Added,
     ArchivedRun,
     ArchivedTreatment,
@@ -187,15 +186,15 @@ class Archive:
         return everything
 
     def find(self, word: str) -> ArchivedRun:
-        """Return the run that a word names: a unique beginning of its id, or of the id that it gave itself.
+        """Return the run that a word names: a unique beginning of its id, or of its file's hash.
 
         Raises `UsageError` with the nearest ids where it is none, or several.
         """
         runs, prefix = self.runs(), word.lower()
         found: list[ArchivedRun] = []
         if len(prefix) >= MIN_PREFIX:
-            found = [run for run in runs if run.sha256.startswith(prefix)]
-            found = found or [run for run in runs if (run.run_id or "").startswith(word)]
+            found = [run for run in runs if run.id.startswith((word, prefix))]
+            found = found or [run for run in runs if run.sha256.startswith(prefix)]
             # The files of one run are one run: the last one.
             found = [run for run in found if not run.superseded] or found
         if len(found) == 1:
@@ -203,7 +202,7 @@ class Archive:
         if found:
             several = ", ".join(run.id for run in found[:_MOST_SHOWN])
             raise UsageError(f"{one_line(word)}: names several runs: {several}; give more of the id")
-        hint = did_you_mean(word[:ID_CHARS], [run.id for run in runs]) or "; bench-master archive list shows all"
+        hint = did_you_mean(word[:_SHOWN_CHARS], [run.id for run in runs]) or "; bench-master archive list shows all"
         if len(word) < MIN_PREFIX:
             hint = f" (an id has {MIN_PREFIX} characters or more)"
         raise UsageError(f"{one_line(word)}: no run of the archive{hint}")
@@ -230,7 +229,8 @@ class Archive:
 
     def acknowledged(self, series: str) -> frozenset[str]:
         """Return the ids of the runs that begin a change of a series which somebody acknowledged."""
-        return frozenset(one.run[:ID_CHARS] for one in self.folder.acknowledged() if one.series == series)
+        known = {one.run for one in self.folder.acknowledged() if one.series == series}
+        return frozenset(run.id for run in (self._runs() if known else ()) if run.sha256 in known)
 
 
 def _read_index(path: Path) -> dict[str, tuple[FileState, ArchivedRun]]:

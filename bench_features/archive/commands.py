@@ -288,7 +288,7 @@ def _shown_run(run: ArchivedRun, file: Path, *, verbose: bool) -> Iterator[str]:
     took = format_span(None if totals is None else totals.duration_s)
     yield one_line(f"{run.scenario or 'unknown scenario'}  {run.id}")
     for name, text in (
-        ("run", f"{run.run_id or DASH}, begun {_time(run.created)}, {took}"),
+        ("begun", f"{_time(run.created)}, took {took}"),
         ("state", f"{_state(run)}{f': {run.problem}' if run.problem else ''}"),
         ("verdict", f"{run.verdict or DASH}; trust: {run.trust or DASH}"),
         ("jobs", f"{run.done:,} done, {run.failed:,} failed or lost"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from statistics import median
@@ -18,7 +19,9 @@ from bench_master.run_data.summary import HostSummary
 from bench_master.run_data.treatment_types import MetricReport, OperationReport
 
 ID_CHARS: Final = 12
-"""How much of a run's hash is shown as its id."""
+"""How much of a file's hash is shown where its run has no id."""
+_RUN_ID: Final = re.compile(r"[0-9A-Za-z-]{4,40}")
+"""What a run calls itself; a file may say anything."""
 
 
 class ArchivedTreatment(Struct, kw_only=True):
@@ -86,8 +89,9 @@ class ArchivedRun(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """How it is called."""
-        return self.sha256[:ID_CHARS]
+        """How it is called: as in its report; an earlier file of a resumed run by the hash of its content."""
+        own = self.run_id or ""
+        return own if _RUN_ID.fullmatch(own) and not self.superseded else self.sha256[:ID_CHARS]
 
     @property
     def place(self) -> str:

@@ -1,12 +1,13 @@
 """What a live page draws over time: points that grow coarser, not more, while the run goes on. Pure.
 
 A point has the jobs that ended in a stretch of time, and their latencies as counts of rounded values, so that two
-neighbours can become one without an average of percentiles. Where nobody looked there is a gap, not a line.
+neighbours can become one without an average of percentiles. Where nobody looked there is a gap, not a line, until the
+stats file has filled it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -66,6 +67,8 @@ class History:
         self._last: tuple[float, int, int] | None = None
         self._resolution_s = 0.0
         """How long a point lasts at least."""
+        self.gap: tuple[float, float] | None = None
+        """The last time in which nobody looked, until it is filled."""
 
     @property
     def size(self) -> int:
@@ -76,15 +79,26 @@ class History:
         """Begin a gap: nobody looks."""
         self._last = None
 
+    def fill(self, points: Sequence[Point]) -> None:
+        """Put points into the gap: pages have to replace all that they have."""
+        if self.gap is None:
+            return
+        begin, self.gap = self.gap[0], None
+        place = sum(point.begin_s < begin for point in self._points)
+        self._points[place:place] = points
+        if len(self._points) > MAX_POINTS:
+            self._thin()
+
     def add(self, snapshot: Mapping[str, Any]) -> int:
         """Add a snapshot; return from which point on a page has to replace what it has."""
         now = (float(snapshot["elapsed_s"]), int(snapshot["done"]), int(snapshot["failed"]))
         before, self._last = self._last, now
         if before is None:
+            self.gap = (self._points[-1].end_s if self._points else 0.0, now[0])
             return len(self._points)
         if now[0] <= before[0]:
             # The clock of a run starts anew when its workers are there.
-            self._points = []
+            self._points, self.gap = [], None
             return 0
         latencies = {
             int(treatment): {float(value): int(count) for value, count in counts}

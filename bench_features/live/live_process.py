@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any, Final
 
 import gevent
@@ -21,6 +22,7 @@ from gevent.event import Event
 from bench_features.live.live_app import PAGES, LiveApp
 from bench_features.live.live_verdict import AnswerSoFar
 from bench_features.live.messages import MAX_MESSAGE, NICENESS, Ended, Plan, State, StopRun, Welcome, encode, to_page
+from bench_features.live.past import past_points
 from bench_features.live.viewers import Viewers
 from bench_master.web import guard
 from bench_master.web.guard import Guard, Rules
@@ -38,6 +40,7 @@ class LiveProcess:
         self._master = master
         self._over = Event()
         self._viewers = Viewers(self._tell)
+        self._is_looking_back = False
         self._so_far = AnswerSoFar(self._viewers.show_answer)
         stop = (lambda who: self._tell(StopRun(who))) if welcome.control else None
         rules = Rules(
@@ -67,6 +70,7 @@ class LiveProcess:
                 if isinstance(message, (Plan, State, Ended)):
                     self._viewers.take(message)
                 if isinstance(message, State) and message.stats:
+                    self._look_back(message)
                     trial = message.body["trial"]
                     number = None if trial is None else trial["number"]
                     self._so_far.trial_runs(Path(message.stats), message.margin, number)
@@ -74,6 +78,21 @@ class LiveProcess:
             pass  # as if it were gone
         finally:
             self._over.set()
+
+    def _look_back(self, message: State) -> None:
+        """Fill the time in which nobody looked, once for each such time."""
+        gap = self._viewers.history.gap
+        if gap is None or self._is_looking_back:
+            return
+        self._is_looking_back = True
+        began_ns = monotonic_ns() - round(float(message.body["elapsed_s"]) * 1e9)
+        gevent.spawn(self._fill, Path(message.stats), began_ns, gap)
+
+    def _fill(self, stats: Path, began_ns: int, gap: tuple[float, float]) -> None:
+        try:
+            self._viewers.fill(gevent.get_hub().threadpool.apply(past_points, (stats, began_ns, gap)))
+        finally:
+            self._is_looking_back = False
 
     def _receive(self) -> bytes:
         """Return the next message; empty if the master has closed its end."""

@@ -16,6 +16,8 @@ import gevent
 
 from bench_common.errors import WeighbridgeError
 from bench_common.safe_text import one_line
+from bench_features.live.past import MOST_BYTES
+from bench_master.formatting import plural
 
 if TYPE_CHECKING:
     from bench_master.analysis.verdict_options import VerdictOptions
@@ -26,8 +28,6 @@ LEAST_INTERVAL_S: Final = 5.0
 """How long at least from one answer to the next."""
 COST_FACTOR: Final = 20
 """What making an answer takes may be one part of so many of the time."""
-MOST_BYTES: Final = 64 << 20
-"""Of a larger stats file nothing is read while a page is open: only the report has its answer."""
 MAX_ANSWER_CHARS: Final = 4000
 
 
@@ -36,6 +36,11 @@ def answer_of(path: Path, options: VerdictOptions | None = None) -> str:
 
     `options` says how the report judges; None: as it does by default.
     """
+    return _judged(path, options)[0]
+
+
+def _judged(path: Path, options: VerdictOptions | None) -> tuple[str, int]:
+    """Return that, and after how many rounds at most it is said."""
     # Imported here: a page that nobody looks at needs none of it.
     from bench_common.stats.reader import StatsFile
     from bench_master.analysis.document import build_document
@@ -44,19 +49,22 @@ def answer_of(path: Path, options: VerdictOptions | None = None) -> str:
 
     try:
         if path.stat().st_size > MOST_BYTES:
-            return ""
+            return "", 0
         document = build_document(StatsFile(path), options=options or VerdictOptions())
-        return one_line(" ".join(answer_lines(document)))[:MAX_ANSWER_CHARS]
+        rounds = max((each.rounds for each in document.verdicts.comparisons), default=0) if document.verdicts else 0
+        return one_line(" ".join(answer_lines(document)))[:MAX_ANSWER_CHARS], rounds
     except (OSError, WeighbridgeError) as error:
         log.debug("there is no answer: %s", error)
-        return ""
+        return "", 0
 
 
 def answer_so_far(path: Path, margin: float | None) -> str:
-    """Return the answer of a run that goes on, where a difference of `margin` counts."""
+    """Return the answer of a run that goes on, where a difference of `margin` counts, and after how many rounds."""
     from bench_master.analysis.verdict_options import VerdictOptions
 
-    return answer_of(path, None if margin is None else VerdictOptions(margin=margin))
+    answer, rounds = _judged(path, None if margin is None else VerdictOptions(margin=margin))
+    after = f", after {plural(rounds, 'round')}" if rounds else ""
+    return f"So far, preliminary{after}: {answer}" if answer else ""
 
 
 class AnswerSoFar:

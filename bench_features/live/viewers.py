@@ -5,14 +5,14 @@ Every viewer has only the newest state: one that reads slowly skips states, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import gevent
 import msgspec
 from gevent.event import Event
 
-from bench_features.live.history import History
+from bench_features.live.history import History, Point
 from bench_features.live.messages import ASK_INTERVAL_S, Ask, Ended, Plan, State, ViewerCount
 
 MAX_VIEWERS: Final = 4
@@ -123,6 +123,12 @@ class Viewers:
                 self.end(message.status, message.line, message.reasons, message.answer)
         for viewer in self._viewers:
             viewer.notify(changed)
+
+    def fill(self, points: Sequence[Point]) -> None:
+        """Show what happened while nobody looked."""
+        self.history.fill(points)
+        for viewer in self._viewers:
+            viewer.notify(0)
 
     def show_answer(self, answer: str) -> None:
         """Tell every viewer what is known so far."""

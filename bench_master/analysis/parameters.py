@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from bench_common.cost import COST_UNITS, HELD_UNITS
 from bench_common.engine_traits import engine_traits
-from bench_common.host_info import IMAGE_DETAIL, PROGRAM_DETAIL
+from bench_common.host_info import IMAGE_DETAIL, PROGRAM_DETAIL, SIDE_DETAIL
 from bench_common.job_kind import KERNEL, installed_job_type
 from bench_common.layout import LAYOUTS
 from bench_common.stats.block_types import StoredHost, StoredJob, StoredOpenLoad, StoredTreatment, definition_of
 from bench_common.treatment import COLD_STARTS, PLAIN_ENVIRONMENTS
 from bench_master.verdicts.confounds import KNOWN_NAMES, Difference, shown
 
+_OF_SIDES: Final = (SIDE_DETAIL, PROGRAM_DETAIL)
 _OWN_MEASURES: Final = frozenset({*COST_UNITS, *HELD_UNITS})
 PLAIN: Final = "plain_environment"
 """Of plain processes only: containers have an environment of their own."""
@@ -162,5 +163,6 @@ def known_keys(treatments: Collection[StoredTreatment], hosts: Collection[Stored
             yield from host.fingerprint or {}
             for engine, facts in (host.programs or {}).items():
                 yield from (f"{fact} of {engine}" for fact in facts if fact.startswith(PROGRAM_DETAIL))
+                yield from (fact.removeprefix(SIDE_DETAIL) for fact in facts if fact.startswith(_OF_SIDES))
 
     return list(dict.fromkeys(names()))

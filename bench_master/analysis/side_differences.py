@@ -9,7 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import numpy as np
 from msgspec import Struct, field
 
-from bench_common.stats.block_types import StoredHost
+from bench_common.engine_traits import engine_traits
+from bench_common.host_info import SIDE_DETAIL
+from bench_common.stats.block_types import StoredHost, definition_of
+from bench_common.treatment import CONTAINER_PATH, PLAIN_ENVIRONMENTS
 from bench_master.analysis.parameters import parameter_differences, timeout_differences
 from bench_master.analysis.run_checks import Pair
 from bench_master.analysis.verdict_types import DifferenceClass, PropertyReport
@@ -41,6 +44,7 @@ class SideDifferences(Struct):
         first, second = (self.hosts(index) for index in (pair.a, pair.b))
         if first and second and set(first) != set(second):
             differences += self._of_hosts(pair, first.values(), second.values())
+        differences += [(titles, one) for one in self._of_surroundings(pair)]
         refusing = []
         for sides, one in differences:
             level: DifferenceClass = "accepted" if one.name in self.accept else one.effect
@@ -70,6 +74,28 @@ class SideDifferences(Struct):
             boot = (host.fingerprint or {}).get("boot_id")
             found[f"{host.host or ''} {boot or environment}".strip()] = host
         return found or ({environment: StoredHost()} if environment else {})
+
+    def _of_surroundings(self, pair: Pair) -> Iterator[Difference]:
+        """Yield in what a plain process and a container differ besides the engine."""
+        sides = [self.ledger.treatments[index] for index in (pair.a, pair.b)]
+        if len({engine_traits(one.engine).runs_on_host for one in sides}) == 1:
+            return
+        given = {name for one in sides for name in definition_of(one).container.get("env") or ()}
+        mine, theirs = (self._surroundings(index) for index in (pair.a, pair.b))
+        yield from confounds.surrounding_differences(mine, theirs, given)
+
+    def _surroundings(self, index: int) -> dict[str, str]:
+        """Return what the host of a treatment told of what surrounds its jobs."""
+        treatment = self.ledger.treatments[index]
+        programs = (host.programs for host in self.hosts(index).values())
+        facts = dict(next((found for one in programs if (found := one.get(treatment.engine))), {}))
+        path, locale = (f"{SIDE_DETAIL}variable {name}" for name in ("PATH", "LANG"))
+        is_plain = engine_traits(treatment.engine).runs_on_host
+        if is_plain and treatment.plain_environment == PLAIN_ENVIRONMENTS[0]:
+            # It is given that of a container.
+            facts.pop(path, None)
+            facts.pop(locale, None)
+        return {path: CONTAINER_PATH, **facts} if any(name.startswith(SIDE_DETAIL) for name in facts) else {}
 
     def _of_hosts(
         self, pair: Pair, first: Iterable[StoredHost], second: Iterable[StoredHost]

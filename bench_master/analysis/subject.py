@@ -14,14 +14,14 @@ from bench_master.formatting import plural
 _COMMAND_CHARS: Final = 40
 """How much of a command is shown."""
 _MOST_JOBS: Final = 3
-"""Jobs that are named; of more there is their number."""
+"""Jobs, or commands, that are named; of more there is their number."""
 
 
 def describe_subject(treatments: Iterable[StoredTreatment], hosts: Sequence[str]) -> str:
     """Return what the treatments ran and where: ```true` in alpine, from create to remove, on host blade-1``.
 
-    What differs between treatments (the command, the image) is left out; of several jobs each is named. Empty where
-    nobody knows what was run.
+    What differs between treatments (an image) is left out, but for a few commands; of several jobs each is named.
+    Empty where nobody knows what was run.
     """
     jobs: dict[str, list[StoredTreatment]] = {}
     for treatment in treatments:
@@ -34,13 +34,15 @@ def describe_subject(treatments: Iterable[StoredTreatment], hosts: Sequence[str]
     if len(jobs) > _MOST_JOBS:
         what = plural(len(jobs), "job")
     elif len(jobs) > 1:
-        what = ", ".join(_named(label, _kind_of_work(known)) for label, known in jobs.items())
+        what = ", ".join(_named(label, known) for label, known in jobs.items())
     else:
         what = _whole(next(iter(jobs.values()), []))
     return one_line(f"{what}{_places(hosts)}") if what else ""
 
 
-def _named(label: str, what: str) -> str:
+def _named(label: str, treatments: Sequence[StoredTreatment]) -> str:
+    work = _kind_of_work(treatments)
+    what = _commands(treatments) if work == _OWN_COMMAND else work
     return f"{label} ({what})" if what and what != label else label
 
 
@@ -60,16 +62,27 @@ def _whole(treatments: Sequence[StoredTreatment]) -> str:
         if engine_traits(treatment.engine).has_images
     )
     work = _kind_of_work(treatments)
-    words = f"`{_command_text(command)}`" if command else ""
-    if work == _OWN_COMMAND:
-        different = {repr(_command(treatment)) for treatment in treatments}
-        work = "" if words else plural(len(different), "command")
+    words = f"`{_command_text(command)}`" if command else _commands(treatments)
+    work = "" if work == _OWN_COMMAND else work
     if words and image:
         words = f"{words} in {image}"
     elif image and " to " in work:
         words = str(image)
     joined = f", {'from ' if ' to ' in work else ''}" if words and work else ""
     return f"{words}{joined}{work}"
+
+
+def _commands(treatments: Sequence[StoredTreatment]) -> str:
+    """Return the commands that are compared, with their names; their number where they are many."""
+    named: dict[str, str] = {}
+    for treatment in treatments:
+        if command := _command(treatment):
+            label = str(treatment.labels.get("command") or "")
+            text = _command_text(command)
+            named[repr(command)] = f"`{text}`" + (f" ({label})" if label not in ("", text) else "")
+    if not named:
+        return ""
+    return ", ".join(named.values()) if len(named) <= _MOST_JOBS else plural(len(named), "command")
 
 
 _OWN_COMMAND: Final = "command"

@@ -32,7 +32,7 @@ from bench_common.engine_traits import (
 from bench_common.errors import UsageError
 from bench_common.files import write_new
 from bench_common.options import Option, add_options
-from bench_common.safe_text import one_line
+from bench_common.safe_text import one_line, shorten
 from bench_common.streams import tell
 from bench_common.treatment import OWN_COMMAND, USAGES
 from bench_common.units import format_share
@@ -407,7 +407,7 @@ def split_commands(options: Options) -> tuple[Options, dict[str, tuple[str, ...]
     written = options.engines[len(engines) :]
     values = _parameters(options, written)
     texts = [text for word in written for text in _with_parameters(word, values)]
-    named = options.command_name or tuple(_name_of(text) for text in texts)
+    named = options.command_name or _names_of(texts)
     if len(named) != len(texts):
         raise UsageError(
             f"-n is given {plural(len(named), 'time')} for {plural(len(texts), 'command')}: once for each"
@@ -420,10 +420,15 @@ def split_commands(options: Options) -> tuple[Options, dict[str, tuple[str, ...]
     return replace(options, engines=engines or (baseline_engine(),), job=options.job or "command"), commands
 
 
-def _name_of(text: str) -> str:
-    """Return what reports call a command: its own text, on one line."""
-    line = one_line(text).strip()
-    return line if len(line) <= MAX_VALUE_NAME else f"{line[: MAX_VALUE_NAME - 3]}..."
+def _names_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return what reports call commands: their own texts, each on a line, without its middle where that is long."""
+    full = [one_line(text).strip() for text in texts]
+    short = [shorten(line, _NAME_OF_COMMAND_CHARS) for line in full]
+    return tuple(short if len(set(short)) == len(set(full)) else [shorten(line, MAX_VALUE_NAME) for line in full])
+
+
+_NAME_OF_COMMAND_CHARS: Final = 40
+"""A table of verdicts has room for so much beside its figures."""
 
 
 def _parameters(options: Options, commands: Sequence[str]) -> dict[str, list[str]]:

@@ -26,7 +26,7 @@ from bench_master.reports.charts import registered_charts
 from bench_master.reports.palette import css_variables
 from bench_master.reports.table import Cell, Table
 from bench_master.reports.tables import claims, comparisons, conditions, tables
-from bench_master.reports.text_details import format_time, host_facts, totals_text
+from bench_master.reports.text_details import format_time, host_facts, incomplete_text, totals_text
 from bench_master.reports.values_text import only_value
 from bench_master.reports.verdict_text import (
     VerdictRow,
@@ -114,7 +114,8 @@ def _warnings(document: ReportDocument) -> Iterator[str]:
         yield "No-op run: nothing was executed. The figures show the harness's own maximum, not an engine."
     if document.run.imported:
         yield "Imported: measured elsewhere. Only what the files contain is known."
-    yield from (f"The run is {document.run_state}: {reason}" for reason in document.incomplete)
+    if document.incomplete:
+        yield f"The run is {document.run_state}: {incomplete_text(document)}"
     yield from (f"{each.title} was skipped: {each.skipped}" for each in document.treatments if each.skipped)
     yield from warnings(document)
     yield from document.warnings

@@ -60,10 +60,10 @@ def side_tables(document: ReportDocument, *, full: bool) -> list[SideTable]:
 
     Rows are the medians of operations and metrics (`full`: of all metrics, else of the primary ones), and rates; no
     tables for a single treatment. What treatments are compared by has its value in the table of verdicts, which is
-    the middle of the trials; a second one, of all jobs, is only in the `full` report.
+    the middle of the trials; one of all jobs would be a second value.
     """
     verdicts = document.verdicts
-    judged = frozenset() if full or verdicts is None else frozenset(each.measure for each in verdicts.comparisons)
+    judged = frozenset() if verdicts is None else frozenset(each.measure for each in verdicts.comparisons)
     groups = [group for group in _compared(document) if len(group) > 1]
     every = [entry for group in groups for entry in group]
     return [

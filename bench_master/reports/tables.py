@@ -254,7 +254,10 @@ def operations(document: ReportDocument, labels: Labels) -> Table:
         for name, one in entry.operations.items()
         if one.n or one.errors
     ]
+    compared = {each.measure.partition(".")[0] for each in document.verdicts.comparisons} if document.verdicts else ()
     caption = "Durations of operations that were done."
+    if any(row[1][0] in compared for row in rows):
+        caption += " They are of all jobs; what a verdict compares is the middle of the trials."
     found = labels.table("Operations", caption, fields, rows)
     return replace(found, folded=len(rows) > MOST_OPEN_ROWS)
 

@@ -93,12 +93,17 @@ def lines(document: ReportDocument, *, full: bool = False) -> Iterator[str]:
     yield from page
     if full:
         yield from details(document)
-        yield from _answer_again(document)
     else:
         yield ""
         yield from ending
         hidden += ["each treatment"] if len(document.treatments) > 1 else []
         yield from paragraph(f"More with -v: {', '.join([*hidden, 'hosts', 'harness', 'notes'])}.", hanging=2)
+    if full or len(page) + len(ending) > _SCREEN:
+        yield from _answer_again(document)
+
+
+_SCREEN: Final = 30
+"""Rows of a terminal."""
 
 
 def _answer_again(document: ReportDocument) -> Iterator[str]:

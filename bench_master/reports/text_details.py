@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import groupby
@@ -184,10 +185,17 @@ def format_time(text: str | None) -> str:
 
 
 def incomplete_text(document: ReportDocument) -> str:
-    """Return how many jobs are missing, and why the run is not complete."""
+    """Return how many jobs are missing, why the run is not complete, and how to continue it."""
     missing, planned = document.totals.missing, document.totals.planned
     jobs = [f"{missing:,} of {planned:,} planned jobs are missing"] if missing else []
-    return one_line("; ".join([*jobs, *document.incomplete]))
+    file = document.stats_file
+    again = [f"continue: bench-master run-scenario --resume {shlex.quote(file)}"] if _can_continue(document) else []
+    return one_line("; ".join([*jobs, *document.incomplete, *again]))
+
+
+def _can_continue(document: ReportDocument) -> bool:
+    """Whether the file has what a run needs to continue; standard input is no such file."""
+    return document.run_state == "incomplete" and document.run.imported is None and document.stats_file != "-"
 
 
 def _excluded(left_out: int) -> str:

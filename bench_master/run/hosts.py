@@ -14,7 +14,15 @@ from msgspec import Struct, field
 
 from bench_common.clock import max_drift_ns
 from bench_common.errors import ProtocolError
-from bench_common.host_info import DIGEST_DETAIL, IMAGE_DETAIL, OTHER_ENGINE, PROGRAM_DETAIL, EngineInfo, HostInfo
+from bench_common.host_info import (
+    DIGEST_DETAIL,
+    IMAGE_DETAIL,
+    OTHER_ENGINE,
+    PROGRAM_DETAIL,
+    SIDE_DETAIL,
+    EngineInfo,
+    HostInfo,
+)
 from bench_common.messages import Heartbeat, Samples
 from bench_common.records import MAX_INSTANT_NS
 from bench_common.stats.rows import INTEGER_SAMPLES
@@ -166,7 +174,7 @@ class WorkerHost(Struct):
 def _program(status: EngineInfo) -> dict[str, str]:
     """Return which programs an engine is and runs, to the byte, how it stores, and what its images are."""
     details = status.get("details", {})
-    named = (IMAGE_DETAIL, PROGRAM_DETAIL, DIGEST_DETAIL)
+    named = (IMAGE_DETAIL, PROGRAM_DETAIL, DIGEST_DETAIL, SIDE_DETAIL)
     kept = (
         "program",
         "sha256",

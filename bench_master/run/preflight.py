@@ -178,6 +178,8 @@ def measured_programs(treatments: Iterable[Treatment], environment: str) -> list
 
     An optional treatment has some, too: it may run.
     """
+    treatments = list(treatments)
+    compared = _beside_each_other(treatments)
     found: dict[Requirement, None] = {}
     for treatment in treatments:
         if treatment.environment not in (None, environment) or not engine_traits(treatment.engine).runs_on_host:
@@ -192,15 +194,20 @@ def measured_programs(treatments: Iterable[Treatment], environment: str) -> list
             is_relative = "/" in program and not program.startswith("/")
             if not is_relative or folder is not None:  # each job has a directory of its own
                 begins = folder if is_relative else None
-                found[Requirement(treatment.engine, command=program, search_path=path, directory=begins)] = None
+                need = Requirement(
+                    treatment.engine, command=program, search_path=path, directory=begins, compared=compared
+                )
+                found[need] = None
     return list(found)
 
 
 def started_programs(treatments: Iterable[Treatment], environment: str) -> list[Requirement]:
-    """Return the programs of the users' commands that containers of images begin with, each once.
+    """Return the programs of workloads and users' commands that containers of images begin with, each once.
 
     Not those that a job may make itself, or that are known only when it runs; optional treatments add none.
     """
+    treatments = list(treatments)
+    compared = _beside_each_other(treatments)
     found: dict[Requirement, None] = {}
     for treatment in treatments:
         container = treatment.container
@@ -211,19 +218,28 @@ def started_programs(treatments: Iterable[Treatment], environment: str) -> list[
         covered = (*(mount.target for mount in container.storage), *container.files)
         for program in _first_programs(treatment):
             wanted = ImageProgram(program, container.env.get("PATH"), container.directory, covered)
-            found[Requirement(treatment.engine, container.image, starts=wanted)] = None
+            found[Requirement(treatment.engine, container.image, starts=wanted, compared=compared)] = None
     return list(found)
+
+
+def _beside_each_other(treatments: Iterable[Treatment]) -> bool:
+    """Return whether plain processes and containers are compared."""
+    return len({engine_traits(one.engine).runs_on_host for one in treatments if one.job.uses_engine}) > 1
 
 
 def _first_programs(treatment: Treatment) -> list[str]:
     job = treatment.job
+    commands: list[tuple[str, ...]]
     if isinstance(job, Guest):
         own = job.own
-        commands = [own.command] if own is not None and not (own.setup or own.prepare) else []
+        if own is None:
+            commands = [(rules_of(treatment).host_programs().get("", ""),)]
+        else:
+            commands = [] if own.setup or own.prepare else [own.command]
     else:
         makers = [one for one in job.engine_operations if one.kind in _MAKERS]
         commands = [one.argv or treatment.container.command or () for one in makers]
-    return [command[0] for command in commands if command and "{" not in command[0]]
+    return [command[0] for command in commands if any(command[:1]) and "{" not in command[0]]
 
 
 _MAKERS: Final = frozenset({"create", "run"})

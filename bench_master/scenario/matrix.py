@@ -353,7 +353,7 @@ class ValueLabels:
         self._values: dict[tuple[str, Scalar], list[Any]] = {}
 
     def label(self, key: str, shape: Shape, value: Any) -> Scalar:
-        """Return the label of `value`; where another value already uses it, with a number: ``sh -c...#2``."""
+        """Return the label of `value`; where another value already uses it, with a number: ``volume#2``."""
         plain = shape.label(value)
         same_label = self._values.setdefault((key, plain), [])
         if value not in same_label:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from bench_common.errors import closest_match, did_you_mean
+from bench_common.safe_text import shorten
 from bench_common.units import (
     DURATION_PATTERN,
     PERCENT_PATTERN,
@@ -422,7 +423,8 @@ class CommandShape(Shape):
         }
 
     def label(self, value: Any) -> Scalar:
-        return truncate_label(shlex.join(value))
+        # Commands that are compared mostly differ in their last words.
+        return shorten(shlex.join(value), LABEL_WIDTH)
 
 
 class Rule(abc.ABC):

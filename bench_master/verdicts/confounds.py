@@ -11,12 +11,19 @@ their effect from the treatment's, others are only mentioned.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from bench_common.host_info import DIGEST_DETAIL, IMAGE_DETAIL, PROGRAM_DETAIL, short_digests
+from bench_common.host_info import (
+    DIGEST_DETAIL,
+    IMAGE_DETAIL,
+    PROGRAM_DETAIL,
+    SEVERAL,
+    SIDE_DETAIL,
+    short_digests,
+)
 from bench_common.stats.block_types import Header
 from bench_master.verdicts.reasons import Code, Reason, because
 
@@ -135,6 +142,39 @@ def program_differences(
 
 _ENGINE_FACTS: Final = {"sha256": "program", "storage_driver": "storage driver"}
 """What is compared of an engine beside its version and its images, and how a difference is called."""
+
+
+_VARIABLE: Final = "variable "
+_UNSET: Final = "unset"
+_OWN_DIRECTORY: Final = "a directory of its own"
+"""Where a plain process begins unless the scenario says it."""
+
+
+def surrounding_differences(
+    a: Mapping[str, str], b: Mapping[str, str], same: Collection[str] = ()
+) -> Iterator[Difference]:
+    """Yield in what surrounds the jobs of plain processes and of containers, and in which file these run.
+
+    The sides are details of their engines; `same` are variables that both sides are given. A detail that several
+    images, or PATHs, have says nothing, and neither does one that a side does not know.
+    """
+    mine, theirs = _surroundings(a), _surroundings(b)
+    if not (mine and theirs):
+        return
+    for name in dict.fromkeys((*mine, *theirs)):
+        absent = _UNSET if name.startswith(_VARIABLE) else _OWN_DIRECTORY if name == "directory" else ""
+        one, other = mine.get(name, absent), theirs.get(name, absent)
+        is_clear = one and other and not any(SEVERAL in value for value in (one, other))
+        if is_clear and one != other and name.removeprefix(_VARIABLE) not in same:
+            yield Difference(name, one, other, "warning")
+    for fact in a:
+        if fact.startswith(DIGEST_DETAIL) and fact in b and a[fact] != b[fact] and SEVERAL not in a[fact] + b[fact]:
+            command = fact.removeprefix(DIGEST_DETAIL)
+            yield Difference(f"{PROGRAM_DETAIL}{command}", _build(command, a), _build(command, b), "warning")
+
+
+def _surroundings(facts: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(SIDE_DETAIL): value for name, value in facts.items() if name.startswith(SIDE_DETAIL)}
 
 
 def _build(command: str, facts: Mapping[str, str]) -> str:

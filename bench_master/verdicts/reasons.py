@@ -170,7 +170,7 @@ MAX_VALUE_CHARS: Final = 40
 
 
 def describe_findings(findings: Sequence[Mapping[str, Any]], unit: str = "trial") -> str:
-    """Return what the diagnosis found in a series, in words: ``two regimes, 1.21x apart, 7 switches``.
+    """Return what the diagnosis found in a series, in words: ``two levels, 1.21x apart, 7 changes``.
 
     Each finding has its ``kind`` and ``ratio``; `unit` is what the series is of.
     """
@@ -180,7 +180,7 @@ def describe_findings(findings: Sequence[Mapping[str, Any]], unit: str = "trial"
 def _describe_finding(one: Mapping[str, Any], unit: str) -> str:
     match one["kind"]:
         case "regimes":
-            return f"two regimes, {one['ratio']:.2f}x apart, {one['switches']} switches"
+            return f"two levels, {one['ratio']:.2f}x apart, {plural(one['switches'], 'change')} between them"
         case "step":
             return f"a step of {format_change(one['ratio'])} after the {_ordinal(one['at'])} {unit}"
         case "drift":
@@ -479,7 +479,7 @@ SENTENCES: Final[Mapping[Code, Sentence]] = {
         _host_series,
         {"place": "blade-1", **_DRIFT, "cancelled": True},
         advice="The level rises or falls over the run (drift), jumped once (step: look at what else began then), has"
-        " two values (regimes: frequency, placement, a neighbour), or trials resemble the one before (neighbours: "
+        " two levels (frequency, placement, a neighbour), or trials resemble the one before (neighbours: "
         "the machine has slow noise). Drawn rounds on one host cancel that. A run without them can say no word: use "
         "`order: interleaved`, and find the cause.",
     ),

@@ -319,7 +319,7 @@ def check_clock_source(host: HostSnapshot) -> Iterator[Finding]:
 @check("disk space")
 def check_disk_space(host: HostSnapshot) -> Iterator[Finding]:
     """Report full file systems: one that fills up ends a run in its middle."""
-    roots = [root for status in host.engines() if (root := status.details.get("root", ""))]
+    roots = [root for status in host.engines() if status.usable and (root := status.details.get("root", ""))]
     # Jobs write below an engine's directory, or the temporary one; a stats file is small.
     written = {*roots, tempfile.gettempdir()}
     for directory in dict.fromkeys([*host.directories, *roots]):

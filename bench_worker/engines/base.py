@@ -384,6 +384,14 @@ class Engine(abc.ABC):
         del settings, wanted
         return ""
 
+    def surroundings(self, settings: ContainerSettings, wanted: ImageProgram | None) -> Mapping[str, str]:
+        """Return what surrounds commands with these settings, as details: see `bench_worker.engines.surroundings`.
+
+        Asked as `absent_program` is, where plain processes are compared with containers; empty where nobody knows.
+        """
+        del settings, wanted
+        return {}
+
     def forbidden(self, settings: ContainerSettings) -> list[str]:
         """Say what of others containers with these settings would use without consent, one reason each.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _OF_KERNEL: Final = ("/proc", "/sys", "/dev")
 """What is mounted over these directories of every image."""
-_MOST_LINKS: Final = 40
+MOST_LINKS: Final = 40
 """How many symbolic links are followed in one path, as the kernel does (path_resolution(7))."""
 
 
@@ -64,8 +64,8 @@ def absent_reason(image: str | None, wanted: ImageProgram, places: Sequence[str]
     return f"image {its!r} has no program {shown!r} in {one_line(folders)}{did_you_mean(wanted.program, names)}"
 
 
-def is_in_root(root: Path, place: str) -> bool:
-    """Return whether a path of an unpacked image is there and no directory, following links within it.
+def find_in_root(root: Path, place: str) -> Path | None:
+    """Return where a path of an unpacked image is, following links within it; None if it is absent, or a directory.
 
     What cannot be read counts as there.
     """
@@ -82,21 +82,21 @@ def is_in_root(root: Path, place: str) -> bool:
             mode = path.lstat().st_mode
             target = os.readlink(path) if stat.S_ISLNK(mode) else None  # noqa: PTH115
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return None
         except OSError:
-            return True
+            return path
         if target is None:
             at.append(part)
             if not left:
-                return not stat.S_ISDIR(mode)
+                return None if stat.S_ISDIR(mode) else path
             continue
         links += 1
-        if links > _MOST_LINKS:
-            return False
+        if links > MOST_LINKS:
+            return None
         if target.startswith("/"):
             at.clear()
         left += [each for each in reversed(target.split("/")) if each]
-    return False
+    return None
 
 
 def names_in_root(root: Path, places: Iterable[str]) -> list[str]:

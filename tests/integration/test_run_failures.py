@@ -85,13 +85,16 @@ def test_a_full_disk(workspace, client, small_disk):
         assert "No space left on device" in error["message"]
 
 
-def test_a_missing_tool(workspace, client):
-    """The error of a container names the tool, and says that it was not found."""
-    job = {"workload": "sysbench-cpu", "params": {"time": "1s"}}
-    errors = failures(workspace, client, {"docker": {**job, "container": {"image": "weighbridge/base"}}})
-    error = errors["docker"]
-    assert error["kind"] == "command-not-found"
-    assert "sysbench" in error["message"]
+def test_the_program_of_a_workload_that_an_image_lacks_is_found_before_the_run(workspace):
+    """The message has the engine, the image and the program."""
+    container = {"image": "weighbridge/base"}
+    job = {"workload": "sysbench-cpu", "params": {"time": "1s"}, "container": container}
+    program, stats = workspace.start_run(workspace.scenario(engines=["docker", "runc"], job=job))
+    ended = program.wait_for_exit()
+    assert ended.status == 2, ended.err
+    for line, engine in zip(ended.errors[1:], ("docker", "runc"), strict=True):
+        assert f"engine {engine}: image 'weighbridge/base' has no program 'sysbench' in /usr" in line
+    assert not stats.exists()
 
 
 def test_a_command_that_an_image_lacks_is_found_before_the_run(workspace):

@@ -166,6 +166,25 @@ def test_another_build_of_the_program_that_jobs_run_is_mentioned():
     assert not confounds.program_differences(mine, moved), "the same file at another place is the same program"
 
 
+def test_what_surrounds_processes_and_containers():
+    """Each known difference is mentioned, but for variables that both are given, and what several images have."""
+    plain = {"side user": "root", "side libc": "glibc 2.36", "side variable PATH": "/bin", "program x": "/bin/x"}
+    inside = {"side user": "app", "side libc": "musl", "side variable PATH": "/opt", "side variable TZ": "UTC"}
+    inside |= {"side directory": "/srv", "side open files": "9", "program x": "/opt/x", "sha256 x": "b" * 64}
+    found = confounds.surrounding_differences({**plain, "sha256 x": "a" * 64}, inside, {"TZ"})
+    assert [(one.name, one.a, one.b) for one in found] == [
+        ("user", "root", "app"),
+        ("libc", "glibc 2.36", "musl"),
+        ("variable PATH", "/bin", "/opt"),
+        ("directory", "a directory of its own", "/srv"),
+        ("program x", "/bin/x (sha256 aaaaaaaaaaaa)", "/opt/x (sha256 bbbbbbbbbbbb)"),
+    ]
+    unset = confounds.surrounding_differences(plain, {**plain, "side variable LANG": "C"})
+    assert [(one.name, one.a, one.b, one.effect) for one in unset] == [("variable LANG", "unset", "C", "warning")]
+    assert not list(confounds.surrounding_differences(plain, {**plain, "side user": "root, app"}))
+    assert not list(confounds.surrounding_differences(plain, {}))
+
+
 def test_names_that_accept_takes():
     """Those of the lists, and those of the runs at hand."""
     keys = known_keys(

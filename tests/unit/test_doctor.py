@@ -184,6 +184,12 @@ def test_directory_that_cannot_be_written_is_a_problem():
     assert found("disk space", scene_of(directories=["/nowhere"]))[0].level is Level.PROBLEM
 
 
+def test_nobody_looks_where_an_engine_that_cannot_be_used_would_store():
+    """Its directory may not be there."""
+    gone = EngineStatus("two", usable=False, details={"root": "/nowhere"})
+    assert "/nowhere" not in str(found("disk space", scene_of(engines=lambda: (*ENGINES, gone))))
+
+
 def test_engine_that_does_not_answer_says_why():
     """An unusable engine comes with its reason and advice; it is graver when there is little else."""
     dead = EngineStatus("two", usable=False, reason="permission denied on its socket", advice="join its group")

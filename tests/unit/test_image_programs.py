@@ -7,7 +7,7 @@ import pytest
 from bench_common.requirements import ImageProgram
 from bench_common.treatment import CONTAINER_PATH
 from bench_worker.engines.docker.probe import absent_program
-from bench_worker.engines.image_programs import absent_reason, is_in_root, names_in_root, program_places
+from bench_worker.engines.image_programs import absent_reason, find_in_root, names_in_root, program_places
 
 CONFIG = {"Env": ["A=b", "PATH=/opt/bin:/bin"], "WorkingDir": "/srv"}
 
@@ -64,10 +64,10 @@ def test_links_are_followed_within_an_unpacked_image(tmp_path):
     }
     for name, target in links.items():
         (tmp_path / name).symlink_to(target)
-    there = {name for name in ("/bin/awk", "/abs", "/up", "/usr/bin/awk") if is_in_root(tmp_path, name)}
+    there = {name for name in ("/bin/awk", "/abs", "/up", "/usr/bin/awk") if find_in_root(tmp_path, name)}
     assert there == {"/bin/awk", "/abs", "/up", "/usr/bin/awk"}
     gone = ("/out", "/circle", "/usr/bin", "/bin/sed", "/abs/x", "/etc-of-host/hostname")
-    assert not any(is_in_root(tmp_path, name) for name in gone)
+    assert not any(find_in_root(tmp_path, name) for name in gone)
     assert names_in_root(tmp_path, ["/bin/x", "/nowhere/x", "/etc-of-host/x"]) == ["awk"]
 
 

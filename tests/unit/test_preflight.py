@@ -37,6 +37,7 @@ from bench_master.run.preflight import (
     PREFLIGHT_TIMEOUT_S,
     PreflightCheck,
     check_compatibility,
+    measured_programs,
     service_programs,
     started_programs,
 )
@@ -244,6 +245,9 @@ class Stocked:
     def absent_program(self, settings, wanted):
         return "" if wanted.program == "sleep" else f"image {settings.image} has no {wanted.program}"
 
+    def surroundings(self, settings, wanted):
+        return {"side user": wanted.program if settings.image == "here" else "other"}
+
     def close(self):
         self.closed = True
 
@@ -275,6 +279,9 @@ def test_a_worker_says_what_is_lacking_under_which_engine():
     assert told["docker"]["details"] == {"a": "b", "image here": "digest of here"}
     assert statuses["docker"]["details"] == {"a": "b"}, "what is kept of an engine is not changed"
     assert told["podman"] == {"usable": True}
+    for program in ("sleep", "sleeep"):
+        stock.find_missing([Requirement("docker", "here", starts=ImageProgram(program), compared=True)])
+    assert stock.with_digests(statuses)["docker"]["details"]["side user"] == "sleep", "not of what is absent"
     stock.close()
     assert stock.absent == {}
     assert stock.with_digests(statuses) == statuses
@@ -463,7 +470,7 @@ def test_what_is_wrong_with_a_store_is_told_without_a_credential():
     assert "hunter2" not in f"{swift}{s3}{profile}{name}"
 
 
-def test_the_program_of_a_users_command_is_asked_for_in_its_image():
+def test_the_program_of_a_command_or_a_workload_is_asked_for_in_its_image():
     """Once for each engine and image, with what decides where it is; none that a job may make or fetch."""
     maker, other = Operation("run", "run"), Operation("create", "create", argv=("tool", "-a"))
     mounts = (Mount("tmpfs", "/srv"),)
@@ -475,10 +482,13 @@ def test_the_program_of_a_users_command_is_asked_for_in_its_image():
     container = ContainerSettings(image="i")
     guest = replace(first, job=Guest("command", {}, OwnCommand(("./x.sh",))), container=container)
     assert started_programs([guest], "vm") == [Requirement("docker", "i", starts=ImageProgram("./x.sh"))]
+    workload = replace(guest, job=Guest("sysbench-cpu", {}))
+    assert [one.starts.program for one in started_programs([workload], "vm")] == ["sysbench"]
+    beside = [guest, replace(guest, engine="native")]
+    assert [one.compared for one in (*started_programs(beside, "vm"), *measured_programs(beside, "vm"))] == [True]
     needless = [
         replace(guest, job=Guest("command", {}, OwnCommand(("x",), prepare=("make", "x")))),
         replace(guest, job=Guest("command", {}, OwnCommand(("{tool}",)))),
-        replace(guest, job=Guest("sysbench-cpu", {})),
         replace(guest, engine="native"),
         replace(guest, optional=True),
         replace(guest, environment="metal"),

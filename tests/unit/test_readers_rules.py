@@ -90,7 +90,7 @@ def test_the_page_fits_a_terminal_and_its_words_are_allowed(run):
     page = list(lines(document))
     assert [line for line in page if len(line) > DEFAULT_WIDTH] == []
     found = as_json(document)
-    own = [found[name] for name in ("scenario", "errors", "thresholds", "published", "traced")]
+    own = [found[name] for name in ("stats_file", "scenario", "errors", "thresholds", "published", "traced")]
     own += [host["findings"] for host in found["hosts"]]
     for entry in found["treatments"]:
         own += [entry[name] for name in ("treatment", "title", "disturbances", "packing")]
@@ -100,11 +100,13 @@ def test_the_page_fits_a_terminal_and_its_words_are_allowed(run):
 
 
 def test_what_treatments_are_compared_by_has_one_value(run):
-    """That of the table of verdicts: side by side stand other measures; -v has all."""
+    """That of the table of verdicts: side by side stand other measures, also with -v; tables of all jobs say so."""
     document = source_of(run).document
     judged = {each.measure for each in document.verdicts.comparisons} if document.verdicts is not None else set()
-    measures = {row[0].replace(" ", ".") for table in side_tables(document, full=False) for row in table.rows}
-    assert not judged & (measures - {"MB/s"})
+    for full in (False, True):
+        measures = {row[0].replace(" ", ".") for table in side_tables(document, full=full) for row in table.rows}
+        assert not judged & (measures - {"MB/s"})
+    assert "job.p50" not in judged or "the middle of the trials." in flat("\n".join(lines(document, full=True)))
 
 
 def test_signs_are_told_and_the_only_treatment_has_each_time_once(run):

@@ -105,10 +105,12 @@ def test_problems_are_shown_first(path):
     assert "*** NO-OP: nothing was executed. The figures show" in head
     assert "*** INCOMPLETE" in head
     notice = " ".join(head.partition("*** INCOMPLETE: ")[2].partition("\n\n")[0].split())
-    assert notice == (
+    said, _, command = notice.partition("; continue: ")
+    assert said == (
         "the run was interrupted; 1 of the jobs lost; 1,000,000,000 more never started; "
         "2 of 2 trials of 2 treatments not run"
     )
+    assert command.replace(" ", "") == f"bench-master run-scenario --resume {path}".replace(" ", "")
     assert "\nWarnings\n--------\n  ! w" in text
     brief = text_of(path, detail="answer")
     assert brief.startswith("INCOMPLETE the run was interrupted; 1 of the jobs lost; ")

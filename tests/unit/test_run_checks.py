@@ -29,6 +29,7 @@ class Run:
         self.hosts = changes.pop("hosts", [HOST])
         self.worker_of = changes.pop("worker_of", [0] * len(self.labels))
         self.speeds = changes.pop("speeds", None)
+        self.programs = changes.pop("programs", {})
         self.resumed_before = changes.pop("resumed_before", None)
         self.start_cost_s = changes.pop("start_cost_s", None)
         """What the first operation of each job takes, ``start-cost``."""
@@ -46,7 +47,8 @@ class Run:
         ]
         builder = StatsBuilder(self.path, header(wires, trials, order=self.order, **self.changes))
         for number, fingerprint in enumerate(self.hosts):
-            builder.add("host", host(worker=number, host=f"blade-{number + 1}", fingerprint=fingerprint))
+            its = {"fingerprint": fingerprint, "programs": self.programs}
+            builder.add("host", host(worker=number, host=f"blade-{number + 1}", **its))
         now = 1001 * S
         for trial, (side, block, _) in enumerate(trials):
             if trial == self.resumed_before:
@@ -192,7 +194,7 @@ def test_a_change_of_speed_is_named_with_its_cause(run):
         return speeds.write(lambda side, block, trial: sides(side) * slow(trial)).verdicts()
 
     (others,) = [flag for flag in write(lambda _: 50).runs.flags if flag.kind == "speed"]
-    assert "blade-1 changed speed (two regimes, 1.21x apart, 6 switches" in others.text
+    assert "blade-1 changed speed (two levels, 1.21x apart, 6 changes between them" in others.text
     assert "others used its CPUs" in others.text
     throttled = write(lambda trial: 50 * slow(trial))
     assert any("its CPUs did" in flag.text for flag in throttled.runs.flags)
@@ -296,6 +298,30 @@ def test_unlike_parameters_are_refused_unless_accepted(run):
     assert (accepted.comparisons[0].verdict, accepted.environment.differences[0].level) == ("slower", "accepted")
     with pytest.raises(UsageError, match="did you mean 'concurrency'"):
         both.verdicts(accept=frozenset({"concurency"}))
+
+
+def test_what_surrounds_a_process_and_a_container_is_named_beside_the_verdict(run):
+    """Containers have another locale: a word about the engine may be about that, unless both are given one."""
+    labels = [{"engine": "native"}, {"engine": "docker"}]
+    programs = {
+        "native": {"side user": "root", "side variable PATH": "/home/bin", "side variable LANG": "C.UTF-8"},
+        "docker": {"side user": "root", "side variable LANG": "de_DE.UTF-8"},
+    }
+
+    def differing(wire, **options):
+        made = run(labels=labels, wires=[{**wire, "engine": one["engine"]} for one in labels], programs=programs)
+        verdicts = made.write(lambda side, *_: sides(side)).verdicts(**options)
+        assert verdicts.comparisons[0].verdict == "slower"
+        return [(one.name, *one.values.values(), one.level) for one in verdicts.environment.differences]
+
+    beside = {"plain_environment": "container"}
+    assert differing(beside) == [("variable LANG", "unset", "de_DE.UTF-8", "warning")]
+    assert differing(beside, accept=frozenset({"variable LANG"}))[0][-1] == "accepted"
+    assert differing({**beside, "container": {"env": {"LANG": "C"}}}) == []
+    assert [one[:2] for one in differing({"plain_environment": "inherit"})] == [
+        ("variable PATH", "/home/bin"),
+        ("variable LANG", "C.UTF-8"),
+    ]
 
 
 def test_sides_on_hosts_of_their_own_are_refused_with_what_tells_these_apart(run):

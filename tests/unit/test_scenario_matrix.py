@@ -190,6 +190,11 @@ def test_labels_of_composite_values_are_short_and_different():
         "  container.storage: [[], [{volume: , target: /a}], [{volume: , target: /b}], [{tmpfs: 1MiB, target: /a}]]\n"
     )
     assert [one.labels["storage"] for one in scenario.treatments] == ["none", "volume", "volume#2", "tmpfs:1MiB"]
+    same = "--one=1 --two=2 --three=3 --four=4"
+    scenario = load(
+        f"engines: [native]\njob: {{workload: command}}\nmatrix:\n  command: [true {same} a, true {same} b]\n"
+    )
+    assert [one.labels["command"][-8:] for one in scenario.treatments] == ["four=4 a", "four=4 b"]
 
 
 def test_label_names_are_short_unless_they_clash():

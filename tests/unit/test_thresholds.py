@@ -58,6 +58,8 @@ def test_a_threshold_is_parsed():
     assert (threshold.operator, threshold.value, threshold.unit) == ("<=", 150.0, "ms")
     assert threshold.where == (("engine", "docker"), ("note", "a, b"))
     assert threshold.percentile == 99.9
+    short = parse_threshold("job.p95 < 1s")
+    assert (short.path, str(short)) == (("operations", "job", "p95_s"), "job.p95 < 1s")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bench_common.treatment import Guest, Lifecycle
+from bench_common.stats.block_types import as_stored
+from bench_common.treatment import Guest, Lifecycle, OwnCommand, Treatment
+from bench_master.analysis.subject import describe_subject
 from bench_master.cli import run_command_line
 from bench_master.commands import weigh
 from bench_master.options.verdict import apply_verdict_options
@@ -154,6 +156,31 @@ def test_an_option_of_ours_behind_the_dashes_is_told(weighed, capsys):
     scenario, _ = weighed("native -- true --repeats 3")
     assert scenario.treatments[0].container.command == ("true", "--repeats", "3")
     assert "note: --repeats stands behind '--', so it is an option of true, not of weigh" in capsys.readouterr().err
+
+
+def test_a_long_command_is_called_by_its_ends(weighed):
+    """What differs is mostly at one of them; where it is in the middle the whole text is the name."""
+    same = "--one=1 --two=2 --three=3 --four=4 --five=5"
+    scenario, _ = weighed(f"'true {same} old' 'true {same} new'")
+    names = [one.labels["command"] for one in scenario.treatments]
+    assert [name[-3:] for name in names] == ["old", "new"]
+    assert max(map(len, names)) == 40
+    scenario, _ = weighed(f"'true {same} old {same}' 'true {same} new {same}'")
+    assert [one.labels["command"] for one in scenario.treatments] == [
+        f"true {same} {it} {same}" for it in ("old", "new")
+    ]
+    commands = [as_stored(one) for one in scenario.treatments]
+    assert describe_subject(commands, ["vm"]).count("`true --one=1 ") == 2
+
+
+def test_jobs_of_own_commands_are_named_with_them():
+    """A title says what was run."""
+    jobs = {"a": ("sleep", "1"), "b": ("sync",)}
+    made = [
+        as_stored(Treatment(0, {"job": name}, None, "native", Guest("command", {}, OwnCommand(argv))))
+        for name, argv in jobs.items()
+    ]
+    assert describe_subject(made, ["vm"]) == "a (`sleep 1`), b (`sync`), on host vm"
 
 
 def test_a_command_that_is_not_quoted_is_told(weighed, capsys):

@@ -100,15 +100,14 @@ async function failed() {
   }
 }
 
-// The sentence at the top of the report: of a run that goes on it may still change.
-function showAnswer(answer, preliminary) {
-  byId("answer").textContent = answer && preliminary ? `So far, preliminary: ${answer}` : answer;
+function showAnswer(answer) {
+  byId("answer").textContent = answer;
   byId("answer").hidden = !answer;
 }
 
 function finish(how) {
   ended = true;
-  showAnswer(how.answer, false);
+  showAnswer(how.answer);
   disconnect("Not connected any more: the run is over.");
   notice([`The run is over (${how.status}): ${how.line}`, ...how.reasons].join("; "));
   byId("pause").disabled = byId("stop").disabled = true;
@@ -263,7 +262,7 @@ function showTables() {
 
 function show() {
   showProgress();
-  showAnswer(state.answer, true);
+  showAnswer(state.answer);
   showCharts();
   showTables();
   if (state.stopping) {

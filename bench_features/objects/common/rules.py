@@ -10,8 +10,8 @@ from bench_common.treatment import Operation, Treatment
 from bench_common.units import format_duration
 from bench_features.objects.common.job import Objects
 
-DEFAULT_OBJECT_S: Final = 0.01
-"""The assumed duration of an operation on an object, in seconds: that of a store in the same building."""
+DEFAULT_OBJECT_S: Final = 0.1
+"""The assumed duration of an operation on an object, in seconds: that of a store beside the load on one machine."""
 
 
 def objects_job(treatment: Treatment) -> Objects:

@@ -59,10 +59,11 @@ from bench_worker.engines.docker.settings import create_body, tar_archive
 from bench_worker.engines.oci.cgroups import Cgroups, cgroup_path
 from bench_worker.engines.output import Capture, parse_signal
 from bench_worker.engines.settings import MountRefused
+from bench_worker.engines.surroundings import dockerd_surroundings
 from bench_worker.program_digest import listening_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     import docker
@@ -410,6 +411,13 @@ class DockerEngine(Engine):
         if settings.image is None:
             return ""
         return docker_probe.absent_program(self._lookup(), settings.image, wanted, self._labels())
+
+    def surroundings(self, settings: ContainerSettings, wanted: ImageProgram | None) -> Mapping[str, str]:
+        """Ask likewise, and what the daemon hands on."""
+        if settings.image is None or wanted is None:
+            return {}
+        inside = docker_probe.surroundings(self._lookup(), settings.image, wanted, self._labels())
+        return {**inside, **dockerd_surroundings(self._address())} if inside else {}
 
     def image_digest(self, settings: ContainerSettings) -> str:
         """Return the image's id, the digest of its configuration, which names its layers."""

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import posixpath
+import tarfile
 import time
+from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +24,11 @@ from bench_worker.engines.docker import settings as docker_settings
 from bench_worker.engines.docker.context import endpoint, other_engine
 from bench_worker.engines.docker.errors import IMAGE_ADVICE, call_errors, root_cause
 from bench_worker.engines.docker.ownership import BORROWED_MODES, NETWORK_MODES, foreign_resources
-from bench_worker.engines.image_programs import absent_reason, program_places
+from bench_worker.engines.image_programs import MOST_LINKS, absent_reason, program_places
+from bench_worker.engines.surroundings import image_surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from bench_common.requirements import ImageProgram
     from bench_common.treatment import ContainerSettings
@@ -211,19 +218,59 @@ def absent_program(
     then, as with a full disk, the jobs tell: they are failed for it.
     """
     try:
-        config = (engine.find_image(image) or {}).get("Config") or {}
-        places = program_places(wanted, config)
+        places = program_places(wanted, _config(engine, image))
         if not places:
             return ""
-        body = {"Image": image, "Cmd": [wanted.program], "NetworkDisabled": True, "Labels": dict(labels)}
-        identity = str(engine.post("containers", "create", body=body)["Id"])
-        try:
+        with _never_started(engine, image, wanted, labels) as identity:
             found = any(engine.has("containers", identity, "archive", path=place) for place in places)
-        finally:
-            engine.delete("containers", identity, v="true", force="true")
     except call_errors(docker_http.DockerApiError):
         return ""
     return "" if found else absent_reason(image, wanted, places)
+
+
+def surroundings(
+    engine: docker_http.TimedRequest, image: str, wanted: ImageProgram, labels: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what surrounds commands in an image, asked likewise; empty where the engine does not say it."""
+    try:
+        with _never_started(engine, image, wanted, labels) as identity:
+            return image_surroundings(_config(engine, image), wanted, partial(_content, engine, identity))
+    except call_errors(docker_http.DockerApiError, tarfile.TarError):
+        return {}
+
+
+def _config(engine: docker_http.TimedRequest, image: str) -> Mapping[str, Any]:
+    return (engine.find_image(image) or {}).get("Config") or {}
+
+
+@contextmanager
+def _never_started(
+    engine: docker_http.TimedRequest, image: str, wanted: ImageProgram, labels: Mapping[str, str]
+) -> Iterator[str]:
+    body = {"Image": image, "Cmd": [wanted.program], "NetworkDisabled": True, "Labels": dict(labels)}
+    identity = str(engine.post("containers", "create", body=body)["Id"])
+    try:
+        yield identity
+    finally:
+        engine.delete("containers", identity, v="true", force="true")
+
+
+def _content(engine: docker_http.TimedRequest, container: str, place: str) -> bytes | None:
+    """Return the content of a file of a container, behind links; None where there is none."""
+    for _ in range(MOST_LINKS):
+        try:
+            archive = engine.read("GET", "containers", container, "archive", path=place)
+        except docker_http.DockerApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return None
+        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+            member = files.next()
+            if member is None or not member.issym():
+                content = files.extractfile(member) if member is not None else None
+                return None if content is None else content.read()
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(place), member.linkname))
+    return None
 
 
 def _missing_image(engine: docker_http.TimedRequest, image: str | None) -> list[str]:

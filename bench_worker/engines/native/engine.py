@@ -49,12 +49,15 @@ from bench_worker.engines.results import (
     wait_exit,
     wait_result,
 )
+from bench_worker.engines.surroundings import NATIVE_LOCALE, host_surroundings
 from bench_worker.timing import perf_counters, posix_spawn
 from bench_worker.timing.processes import Process, SpawnFailed, WaitTimeout, spawn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from bench_common.requirements import ImageProgram
+    from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import CostMeter
     from bench_worker.engines.native.labels import LabelledDirectory, LabelledProcess
 
@@ -422,6 +425,11 @@ class NativeEngine(Engine):
         prefix = f"exec-{len(native.exec_processes)}." if latest is not None and latest.exit is None else ""
         return read_ends(native.directory / f"{prefix}stdout", PRINTED_LIMIT_BYTES)[0]
 
+    def surroundings(self, settings: ContainerSettings, wanted: ImageProgram | None) -> Mapping[str, str]:
+        """Return what this process hands on."""
+        del settings, wanted
+        return host_surroundings()
+
     def cost_meter(self, container: Container) -> CostMeter:
         """Return what adds up its reaped processes."""
         native = container.handle
@@ -476,7 +484,7 @@ class NativeEngine(Engine):
         native = get_native_container(container)
         env = {
             "PATH": os.environ.get("PATH", os.defpath),
-            "LANG": "C.UTF-8",
+            "LANG": NATIVE_LOCALE,
             "HOME": str(native.work),
             **self._padding(),
             **container.settings.env,

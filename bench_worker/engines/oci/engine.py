@@ -12,7 +12,7 @@ import signal as signals
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bench_common.errors import EngineUnavailable, InfrastructureError
 from bench_worker.engines.base import (
@@ -28,7 +28,7 @@ from bench_worker.engines.base import (
     OperationResult,
 )
 from bench_worker.engines.daemon_processes import NO_DAEMON
-from bench_worker.engines.image_programs import absent_reason, is_in_root, names_in_root, program_places
+from bench_worker.engines.image_programs import absent_reason, find_in_root, names_in_root, program_places
 from bench_worker.engines.native.labels import matches
 from bench_worker.engines.oci import RUNC
 from bench_worker.engines.oci import bundle as oci_bundle
@@ -54,6 +54,7 @@ from bench_worker.engines.results import (
     wait_result,
 )
 from bench_worker.engines.settings import GVISOR_ONLY, MountRefused
+from bench_worker.engines.surroundings import image_surroundings
 from bench_worker.timing.processes import Process, WaitTimeout
 from bench_worker.timing.subreaper import adopt_orphan, become_subreaper, release_subreaper
 
@@ -65,6 +66,12 @@ if TYPE_CHECKING:
     from bench_worker.engines.base import CostMeter
 
 _DISCARD_S = 30.0
+
+
+def _config_of(image: UnpackedImage) -> Mapping[str, Any]:
+    """Return an image's configuration under the names that Docker gives it."""
+    its = image.config
+    return {"Entrypoint": its.entrypoint, "Env": its.env, "WorkingDir": its.directory, "User": its.user}
 
 
 def find_leftovers(engine: str, run_id: str | None, worker_id: str | None) -> list[Leftover]:
@@ -188,11 +195,25 @@ class OciBase(LowLevelEngine):
         if settings.rootfs is not None:
             return ""
         image = self._origin(settings, self._labels())
-        its = {"Entrypoint": image.config.entrypoint, "Env": image.config.env, "WorkingDir": image.config.directory}
-        places = program_places(wanted, its)
-        if not places or any(is_in_root(image.rootfs, place) for place in places):
+        places = program_places(wanted, _config_of(image))
+        if not places or any(find_in_root(image.rootfs, place) for place in places):
             return ""
         return absent_reason(settings.image, wanted, places, names_in_root(image.rootfs, places))
+
+    def surroundings(self, settings: ContainerSettings, wanted: ImageProgram | None) -> Mapping[str, str]:
+        """Look in the unpacked image; a container inherits the limits of this process, as a plain process does."""
+        if settings.rootfs is not None or wanted is None:
+            return {}
+        image = self._origin(settings, self._labels())
+
+        def read(place: str) -> bytes | None:
+            found = find_in_root(image.rootfs, place)
+            return None if found is None else found.read_bytes()
+
+        try:
+            return image_surroundings(_config_of(image), wanted, read)
+        except OSError:
+            return {}
 
     def image_digest(self, settings: ContainerSettings) -> str:
         """Return the id of the image that was unpacked: it names the directory."""

@@ -16,11 +16,12 @@ from deadlines import END_S
 from places import ROOT
 
 from bench_common.errors import InfrastructureError, NotAStatsFileError, UsageError
+from bench_common.stats.reader import StatsFile
 from bench_features.archive import archive as archive_module
 from bench_features.archive.archive import Archive
 from bench_features.archive.folder import INDEX, ArchiveFolder
 from bench_features.archive.trends import points_of
-from bench_features.archive.types import RunFilter
+from bench_features.archive.types import ArchivedRun, RunFilter
 from bench_master.cli import run_command_line
 
 
@@ -94,15 +95,31 @@ def test_a_list_has_the_verdict_and_the_trust_of_each_run(command):
     assert rows == {("slower, 98.5x as slow", "good"), ("3 inconclusive", "fair")}
 
 
+def test_a_run_has_one_id(command, tmp_path):
+    """That of its report; an earlier file of a run that was resumed has its hash, and so has one of a strange id."""
+    weighed = ROOT / "docs" / "data" / "weigh.stats.gz"
+    found = StatsFile(weighed).header.run_id
+    assert command("add", weighed)[1].split("\t")[0] == found
+    assert f"true {found}\n" in command("show", found[:6])[1]
+    partial = tmp_path / "partial.stats.gz"
+    partial.write_bytes(weighed.read_bytes()[:-2000])
+    command("add", partial)
+    rows = [line.split("\t") for line in command("list", "--columns", "id,sha256")[1].splitlines()[1:]]
+    assert sorted(own == found for own, _ in rows) == [False, True]
+    assert all(sha256.startswith(own) for own, sha256 in rows if own != found)
+    strange = ArchivedRun(sha256="ab" * 32, state="complete", bytes=1, run_id="../../etc/passwd")
+    assert strange.id == "ab" * 6
+
+
 def test_what_is_typed_wrong_is_answered_with_the_nearest_right(command, tmp_path):
     """Ids, scenarios, columns and files; and of an ambiguous id those that it may mean."""
     paths = [a_run(tmp_path / f"{number}.stats.gz", number) for number in range(2)]
     ids = [line.split("\t")[0] for line in command("add", *paths)[1].splitlines()]
-    wrong = ids[0][:5] + ("0" if ids[0][5] != "0" else "1") + ids[0][6:]
+    wrong = ids[0].replace("r", "x")
     for words, text in (
         (("show", wrong), f"did you mean '{ids[0]}'?"),
         (("show", "x"), "an id has 4 characters or more"),
-        (("show", "run0"), "names several runs"),
+        (("show", "0000"), "names several runs"),
         (("list", "--scenario", "quikstart"), "did you mean 'quickstart'?"),
         (("list", "--host", "blade"), "did you mean 'blade1'?"),
         (("list", "--since", "yesterday"), "expected a date such as 2026-11-22"),
@@ -217,7 +234,7 @@ def test_a_resumed_run_counts_once(archive, tmp_path):
     archive.add(a_run(tmp_path / "earlier.gz", 7, times=(50,)))
     assert sorted((run.superseded, run.done) for run in archive.runs()) == [(False, 10), (True, 2)]
     assert [len(one.members) for one in archive.series()] == [1, 1]
-    assert archive.find("run000000007").done == 10
+    assert archive.find("00007run").done == 10
 
 
 OTHER_INDEXES = {
@@ -475,6 +492,6 @@ def test_texts_of_runs_steer_nothing(archive, command, tmp_path):
     archive.add(a_run(tmp_path / "0.stats.gz", 0, name=name, facts={"kernel": "6\0" + "k" * 3000}))
     code, out, _ = command("list", "--format", "table")
     assert code == 0
-    assert not {"\x1b", "\0", "\u202e"} & set(out + command("show", "run000000000")[1])
+    assert not {"\x1b", "\0", "\u202e"} & set(out + command("show", "00000run")[1])
     assert len(command("list", "--format", "tsv")[1].splitlines()) == 2
     assert archive.series()[0].scenario == name

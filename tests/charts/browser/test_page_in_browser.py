@@ -157,6 +157,13 @@ def test_a_printed_page_is_light_and_whole(eyes, report):
     assert page.locator("svg.narrow:visible").count() == 0
     assert page.locator("section > figure > svg.wide:visible").count() == len(CHART_MODULES)
     assert page.locator("button.theme:visible, nav:visible").count() == 0
+    folded = page.locator("details:not([open])")
+    assert folded.count() > 0
+    assert all(folded.evaluate_all("found => found.map(each => each.lastElementChild.checkVisibility())")), "unfolded"
+    # A head with a control in it is not repeated on the next page.
+    assert page.evaluate("getComputedStyle(document.querySelector('th button')).display") == "contents"
+    width = page.evaluate("Math.max(...[...document.querySelectorAll('table')].map(each => each.scrollWidth))")
+    assert width <= page.evaluate("document.querySelector('main').clientWidth")
     assert page.pdf(format="A4").startswith(b"%PDF")
     assert sight.complaints == []
 

@@ -2,7 +2,11 @@
 
 from itertools import pairwise
 
+from places import ROOT
+
+from bench_common.stats.reader import StatsFile
 from bench_features.live.history import MAX_POINTS, History
+from bench_features.live.past import past_points
 
 
 def state(elapsed_s, done, failed=0, window=()):
@@ -27,6 +31,30 @@ def test_where_nobody_looked_is_a_gap():
     history.add(state(50.0, 100))
     history.add(state(51.0, 103))
     assert [row[:3] for row in history.rows()] == [[1.0, 2.0, 5], [50.0, 51.0, 3]]
+
+
+def test_a_gap_is_filled_from_the_stats_file(tmp_path):
+    """With the jobs that ended in it, up to the last one; each gap once, and what was seen stays."""
+    path = ROOT / "docs" / "data" / "weigh.stats.gz"
+    began_ns = StatsFile(path).began_ns
+    points = past_points(path, began_ns, (0.0, 60.0))
+    assert sum(point.done for point in points) == 22
+    assert sum(sum(counts.values()) for point in points for counts in point.latencies.values()) == 20, "no warm-up"
+    assert [point.begin_s for point in points] == [float(second) for second in range(len(points))]
+    later = past_points(path, began_ns, (4.0, 6.0))
+    assert 0 < sum(point.done for point in later) < 22
+    assert (later[0].begin_s, later[-1].end_s <= 6.0) == (4.0, True)
+    assert past_points(tmp_path / "none", 0, (0.0, 1.0)) == []
+    history = History()
+    history.add(state(3.0, 9))
+    history.add(state(4.0, 10))
+    assert history.gap == (0.0, 3.0)
+    history.fill(points[:3])
+    history.fill(points)
+    assert [row[:2] for row in history.rows()] == [[0.0, 1.0], [1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
+    history.pause()
+    history.add(state(9.0, 20))
+    assert history.gap == (4.0, 9.0)
 
 
 def test_the_clock_of_a_run_that_begins_starts_anew():
