@@ -104,7 +104,7 @@ def test_what_is_missing_is_said(archive, archive_folder, tmp_path, command, jud
     keep(archive, *(one(tmp_path, number) for number in range(3)))
     code, word, _, text, _ = judge(run)
     assert (code, word) == (4, "refused")
-    assert "only 3 earlier runs; 5 are needed" in text
+    assert "only 3 earlier runs of this kind; 5 are needed" in text
     assert judge(run, gate=None)[0] == 0
     last = keep(archive, *(one(tmp_path, number) for number in range(3, 8)))[-1]
     assert judge(run)[0] == 0
