@@ -59,7 +59,7 @@ def factor_panels(source: ChartSource, keep: Collection[int], factor: str) -> li
     numbers = _numbers(labels, factor) if factor not in NAMES else {}
     values = list(dict.fromkeys(str(each.get(factor)) for each in labels.values()))
     found = []
-    for panel in source.styles.panels(keep, (factor,)):
+    for panel in source.panels(keep, (factor,)):
         places = panel.treatments
         if numbers:
             levels = {place: numbers[place] for place in places if place in numbers}

@@ -75,9 +75,51 @@ class ChartSource:
         return self.data.values()
 
     @cached_property
-    def styles(self) -> Styles:
-        """How each treatment is drawn in every chart."""
-        return Styles(_like_labels(self.document.treatments))
+    def _labels(self) -> list[Mapping[str, Any]]:
+        return _like_labels(self.document.treatments)
+
+    @cached_property
+    def styles(self) -> list[Style]:
+        """How each treatment is drawn in every chart: by its engine, and its environment if there are several."""
+        several = len({each.get("environment") for each in self._labels}) > 1
+        names = [
+            (str(each.get("engine", "")), *((str(each.get("environment", "")),) if several else ()))
+            for each in self._labels
+        ]
+        known = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        return [
+            Style(
+                one_line(" ".join(name)),
+                engine_hue(name[0]),
+                known[name] % len(SHAPES),
+                DASHES[known[name] % len(DASHES)],
+            )
+            for name in names
+        ]
+
+    def panels(self, keep: Collection[int], without: Collection[str] = ()) -> list[Panel]:
+        """Return the treatments in `keep` in panels, in the order of the plan; labels in `without` part no panels."""
+        parted = [
+            {key: value for key, value in each.items() if key not in ("engine", "environment", *without)}
+            for each in self._labels
+        ]
+        keys = dict.fromkeys(key for each in parted for key in each)
+        varying = [key for key in keys if len({str(each.get(key)) for each in parted}) > 1]
+        found: dict[tuple[str, ...], Panel] = {}
+        for place, each in enumerate(parted):
+            if place in keep:
+                name = tuple(str(each.get(key)) for key in varying)
+                words = ", ".join(
+                    str(each.get(key)) if key == "job" else f"{key} {each[key]}" for key in varying if key in each
+                )
+                panel = found.setdefault(name, Panel(words or str(each.get("job", ""))))
+                panel.styles[place] = self.styles[place]
+        for panel in found.values():
+            names = panel.names
+            if len(names) > MOST_LINES:
+                grey = [place for place, one in panel.styles.items() if one.label not in (names[0], names[-1])]
+                panel.styles.update({place: replace(panel.styles[place], hue=GREY) for place in grey})
+        return list(found.values())
 
 
 def _like_labels(treatments: Sequence[TreatmentReport]) -> list[Mapping[str, Any]]:
@@ -114,9 +156,13 @@ class Panel:
     """Treatments that differ in engine and environment alone."""
 
     title: str
-    treatments: list[int] = field(default_factory=list)
     styles: dict[int, Style] = field(default_factory=dict)
-    """How each treatment is drawn here: in its colour, or grey where there are too many."""
+    """How each of its treatments is drawn here: in its colour, or grey where there are too many."""
+
+    @property
+    def treatments(self) -> list[int]:
+        """The places of its treatments in the document."""
+        return list(self.styles)
 
     @property
     def names(self) -> list[str]:
@@ -127,56 +173,6 @@ class Panel:
     def grey_first(self) -> list[int]:
         """The treatments in the order in which they are drawn: what has a colour is in front of what is grey."""
         return sorted(self.treatments, key=lambda place: self.styles[place].hue != GREY)
-
-
-class Styles:
-    """The styles and the panels of a run's treatments."""
-
-    def __init__(self, labels: Sequence[Mapping[str, Any]]) -> None:
-        self._labels = labels
-        self._several = len({each.get("environment") for each in labels}) > 1
-        names = list(dict.fromkeys(self._name(each) for each in labels))
-        self._styles = {
-            name: Style(
-                one_line(" ".join(name) if self._several else name[0]),
-                engine_hue(name[0]),
-                place % len(SHAPES),
-                DASHES[place % len(DASHES)],
-            )
-            for place, name in enumerate(names)
-        }
-
-    def _name(self, labels: Mapping[str, Any]) -> tuple[str, str]:
-        return str(labels.get("engine", "")), str(labels.get("environment", "")) if self._several else ""
-
-    def __getitem__(self, treatment: int) -> Style:
-        """Return the style of a treatment."""
-        return self._styles[self._name(self._labels[treatment])]
-
-    def panels(self, keep: Collection[int], without: Collection[str] = ()) -> list[Panel]:
-        """Return the treatments in `keep` in panels, in the order of the plan; labels in `without` part no panels."""
-        parted = [
-            {key: value for key, value in each.items() if key not in ("engine", "environment", *without)}
-            for each in self._labels
-        ]
-        keys = dict.fromkeys(key for each in parted for key in each)
-        varying = [key for key in keys if len({str(each.get(key)) for each in parted}) > 1]
-        found: dict[tuple[str, ...], Panel] = {}
-        for place, each in enumerate(parted):
-            if place in keep:
-                name = tuple(str(each.get(key)) for key in varying)
-                words = ", ".join(
-                    str(each.get(key)) if key == "job" else f"{key} {each[key]}" for key in varying if key in each
-                )
-                found.setdefault(name, Panel(words or str(each.get("job", "")))).treatments.append(place)
-        for panel in found.values():
-            panel.styles.update({place: self[place] for place in panel.treatments})
-            names = panel.names
-            if len(names) > MOST_LINES:
-                kept = (names[0], names[-1])
-                grey = {place: one for place, one in panel.styles.items() if one.label not in kept}
-                panel.styles.update({place: replace(one, hue=GREY) for place, one in grey.items()})
-        return list(found.values())
 
 
 def caption_end(shown: Sequence[Panel], every: Sequence[Panel]) -> str:

@@ -56,9 +56,7 @@ def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw jobs per second and the 95th percentile of job times by the number at once."""
     name, counts = _counted(source)
     every = [
-        panel
-        for panel in source.styles.panels(counts, (name,))
-        if len({counts[place] for place in panel.treatments}) > 1
+        panel for panel in source.panels(counts, (name,)) if len({counts[place] for place in panel.treatments}) > 1
     ]
     if not every:
         raise NoChartError(f"the scenario varies none of {', '.join(COUNT_LABELS)}")

@@ -37,7 +37,7 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
     if not any(mark.value is not None for mark in trials):
         raise NoChartError("the stats file does not say when its trials ran" if not trials else "no job was done")
     ran = {mark.treatment for mark in trials}
-    every = source.styles.panels(ran)
+    every = source.panels(ran)
     panels = every[:MOST_PANELS]
     picture = Chart("trials", width, theme)
     picture.title = "Each trial, in the order in which it ran"
