@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -134,9 +134,11 @@ class StoreMeasures:
         )
 
     def add(self, kind: str, rows: Columns) -> None:
-        """Take the measured rows of this treatment in a block, in the first look."""
-        if kind == "operations":
+        """Take the measured rows of this treatment in a block."""
+        if kind == "operations" and self._ranks is None:
             self.add_operations(rows)
+        elif kind == "operations":
+            self.collect(rows)
         elif kind == "transfers":
             self.add_transfers(rows)
         elif len(ran := select_rows(rows, rows["outcome"] <= Outcome.FAILED)):
@@ -240,12 +242,13 @@ def collect_measures(run: MeasuredRun, pctile: float) -> dict[int, StoreMeasures
     }
     if found:
         warmup = np.array([bool(trial[2]) for trial in run.header.get("trials", ())], dtype=bool)
-        run.look_again([_SumsLook(found, warmup)])
+        run.look_again([_Look({"jobs", "operations", "transfers"}, found, warmup)])
         if not run.header.get("imported"):
             _take_trials(found, run)
         for measures in found.values():
             measures.prepare_ranks(pctile)
-        run.look_again([_RanksLook(found, warmup)])
+        # Exact percentiles, and the transactions of the slowest jobs, which the sums have named.
+        run.look_again([_Look({"operations", "transactions"}, found, warmup)])
     return found
 
 
@@ -257,36 +260,23 @@ def _take_trials(found: Mapping[int, StoreMeasures], run: MeasuredRun) -> None:
             cell.spans = spans or cell.spans
 
 
-class _SumsLook:
-    """Sums up what the jobs did."""
+class _Look:
+    """Shows the measures what of the blocks is theirs; in the second look the ranks are prepared."""
 
-    kinds = frozenset({"jobs", "operations", "transfers"})
-
-    def __init__(self, measures: Mapping[int, StoreMeasures], warmup: npt.NDArray[np.bool_]) -> None:
+    def __init__(
+        self, kinds: Collection[str], measures: Mapping[int, StoreMeasures], warmup: npt.NDArray[np.bool_]
+    ) -> None:
+        self.kinds = frozenset(kinds)
         self._measures = measures
         self._warmup = warmup
 
     def add(self, block: Block) -> None:
-        for treatment, rows in _measured(block.body, self._measures, self._warmup):
-            self._measures[treatment].add(block.kind, rows)
-
-
-class _RanksLook:
-    """Finds exact percentiles and the transactions of the slowest jobs, which the sums have named."""
-
-    kinds = frozenset({"operations", "transactions"})
-
-    def __init__(self, measures: Mapping[int, StoreMeasures], warmup: npt.NDArray[np.bool_]) -> None:
-        self._measures = measures
-        self._warmup = warmup
-
-    def add(self, block: Block) -> None:
-        if block.kind == "operations":
-            for treatment, rows in _measured(block.body, self._measures, self._warmup):
-                self._measures[treatment].collect(rows)
-        else:
+        if block.kind == "transactions":
             for treatment, measures in self._measures.items():
                 measures.add_transactions([record for record in block.body if record.treatment == treatment])
+            return
+        for treatment, rows in _measured(block.body, self._measures, self._warmup):
+            self._measures[treatment].add(block.kind, rows)
 
 
 def _measured(
