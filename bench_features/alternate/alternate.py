@@ -23,12 +23,11 @@ from bench_common.streams import tell
 from bench_common.units import format_duration
 from bench_features.alternate.builds import make_run
 from bench_features.alternate.series import Series, files_of, load, save, set_aside
-from bench_master.analysis.compare_runs import choose_runs, compare_runs
-from bench_master.analysis.gates import check_gates, requested_gates, unpassed_gates, with_gates
+from bench_master.analysis.gates import unpassed_gates
 from bench_master.analysis.run_summary import read_paths
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import VerdictsReport
-from bench_master.commands.compare import ComparisonOptions, write
+from bench_master.commands.compare import ComparisonOptions, judge_runs, write
 from bench_master.commands.run_signals import interruptible
 from bench_master.formatting import format_span, plural
 from bench_master.options.verdict import GATES_EPILOG
@@ -231,10 +230,7 @@ def judged(series: Series, folder: Path, options: Options) -> VerdictsReport:
         raise UsageError(f"{folder}: no pair is complete, so there is nothing to compare")
     new, _ = read_paths(files_of(series, folder, "new"), "worst")
     old, _ = read_paths(files_of(series, folder, "old"), "worst")
-    sides = choose_runs(old, new, [], verdict_options)
-    gates = requested_gates(verdict_options, ())
-    check_gates(gates, [one.labels for run_ in (*old, *new) for one in run_.treatments.values()])
-    return with_gates(compare_runs(sides, last_look=series.pairs if series.until_verdict else None), gates)
+    return judge_runs(old, new, verdict_options, last_look=series.pairs if series.until_verdict else None)
 
 
 def _is_settled(series: Series, options: Options) -> bool:
