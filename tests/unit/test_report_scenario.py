@@ -164,7 +164,7 @@ STATE_PATTERNS = {
     "markdown": r"> (INCOMPLETE|DAMAGED): ",
     "svg": r"The run is (incomplete|damaged)",
     "junit": r'<property name="run_state" value="(\w+)" />',
-    "openmetrics": r'weighbridge_run_complete{.*state="(\w+)"} [01]\n',
+    "openmetrics": r'weighbridge_run_complete{.*state="(\w+)"} [01]\.0\n',
 }
 
 
