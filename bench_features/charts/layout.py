@@ -15,7 +15,7 @@ import numpy as np
 
 from bench_common.safe_text import one_line
 from bench_features.charts import ChartChoice
-from bench_features.charts.chart_sums import ChartSums, TrialMark, Values, trial_metrics
+from bench_features.charts.chart_sums import ChartSums, TrialMark, Values
 from bench_features.charts.picture import DASHES, LINE_HEIGHT, SHAPES, Frame, Picture, Point, text_width, wrap_text
 from bench_features.charts.scales import Scale
 from bench_master.analysis.report_types import ReportDocument
@@ -61,8 +61,20 @@ class ChartSource:
 
     @cached_property
     def metrics(self) -> dict[int, str]:
-        """The metric that a treatment's trials are measured by; others are measured by the time of jobs."""
-        return trial_metrics(self.document)
+        """The metric that a treatment's trials are measured by: that of its verdicts, or else its primary one.
+
+        Those of other treatments are measured by the time of jobs.
+        """
+        verdicts, found = self.document.verdicts, {}
+        comparisons = () if verdicts is None else verdicts.comparisons
+        compared = {title: each.measure for each in comparisons for title in (each.a, each.b)}
+        for place, treatment in enumerate(self.document.treatments):
+            name = compared.get(treatment.title)
+            if name not in treatment.metrics:
+                name = next((name for name, metric in treatment.metrics.items() if metric.primary), None)
+            if name is not None:
+                found[place] = name
+        return found
 
     @cached_property
     def trials(self) -> list[TrialMark]:
@@ -211,14 +223,6 @@ def count_text(n: Iterable[int]) -> str:
     return f"n = {values[0]:,}" if len(values) == 1 else f"n = {values[0]:,} to {values[-1]:,}"
 
 
-class EndLabel(NamedTuple):
-    """A name that belongs to the end of a line."""
-
-    y: float
-    text: str
-    hue: str
-
-
 class KeyEntry(NamedTuple):
     """A mark and what it stands for."""
 
@@ -295,19 +299,19 @@ class Chart(Picture):
             return 0.0
         return min(max(text_width(name, _SMALL) for own in names for name in own) + 16.0, _MOST_ROOM)
 
-    def end_labels(self, frame: Frame, labels: Iterable[EndLabel]) -> None:
-        """Write names at the right of a frame, each as near to the end of its line as the others allow."""
-        ordered = sorted(labels)
+    def end_labels(self, frame: Frame, ends: Iterable[tuple[float, Style]]) -> None:
+        """Write names at the right of a frame, each as near to the end of its line (y) as the others allow."""
+        ordered = sorted(ends, key=lambda end: (end[0], end[1].label, end[1].hue))
         places: list[float] = []
-        for label in ordered:
-            places.append(max(label.y, places[-1] + _STEP if places else frame.top))
+        for wanted, _ in ordered:
+            places.append(max(wanted, places[-1] + _STEP if places else frame.top))
         lowest = frame.bottom
         for place in reversed(range(len(places))):
             places[place] = min(places[place], lowest)
             lowest = places[place] - _STEP
-        for label, y in zip(ordered, places, strict=True):
+        for (_, style), y in zip(ordered, places, strict=True):
             room = self.width - frame.right - 10
-            self.text(frame.right + 8, y + 4, label.text, ink=label.hue, size=_SMALL, room=room)
+            self.text(frame.right + 8, y + 4, style.label, ink=style.hue, size=_SMALL, room=room)
 
     def entries(self, entries: Iterable[KeyEntry]) -> None:
         """Write marks and what they stand for, in as many lines as it takes."""

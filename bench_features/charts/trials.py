@@ -14,7 +14,6 @@ from bench_features.charts.layout import (
     MOST_PANELS,
     Chart,
     ChartSource,
-    EndLabel,
     NoChartError,
     Panel,
     axis_title,
@@ -135,7 +134,7 @@ def _draw_trials(
             picture.mark(x, scale(mark.value), style.shape, style.hue, size=3.6, hollow=mark.warmup, tip=tip)
         known = [mark.value for mark in own if mark.value is not None]
         if known and style.hue != GREY:
-            ends.append(EndLabel(scale(known[-1]), style.label, style.hue))
+            ends.append((scale(known[-1]), style))
     if room:
         picture.end_labels(frame, ends)
     return scale.words(what) + (f" {better[:1].upper()}{better[1:]}." if better else "")
