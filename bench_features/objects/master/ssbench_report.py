@@ -89,8 +89,19 @@ class _Run:
                     yield size, which, self.measures.latency((block, size), self.pctile, first=which == "first")
 
 
-class _WithRates:
-    """Writes the requests of each second as ssbench does."""
+class SsbenchReport:
+    """Writes ssbench's text report of each treatment."""
+
+    name: ClassVar[str] = "ssbench"
+    needs_times: ClassVar[bool] = True
+
+    def write(self, source: ReportSource, out: TextIO) -> None:
+        """Write the report."""
+        runs = _runs(source)
+        if not runs:
+            out.writelines(f"{flat_line(line)}\n" for line in _nothing(source))
+        for run in runs:
+            out.writelines(f"{flat_line(line)}\n" for line in text_lines(run))
 
     def write_rates(self, source: ReportSource, out: TextIO) -> int:
         """Write ssbench's two columns: the second of the calendar, from 1, and the requests that ended in it.
@@ -112,26 +123,10 @@ class _WithRates:
         return sum(count for second, count in seconds.items() if second > last)
 
 
-class SsbenchReport(_WithRates):
-    """Writes ssbench's text report of each treatment."""
-
-    name: ClassVar[str] = "ssbench"
-    needs_times: ClassVar[bool] = True
-
-    def write(self, source: ReportSource, out: TextIO) -> None:
-        """Write the report."""
-        runs = _runs(source)
-        if not runs:
-            out.writelines(f"{flat_line(line)}\n" for line in _nothing(source))
-        for run in runs:
-            out.writelines(f"{flat_line(line)}\n" for line in text_lines(run))
-
-
-class SsbenchCsvReport(_WithRates):
+class SsbenchCsvReport(SsbenchReport):
     """Writes ssbench's CSV: a line of names, and a line of values for each treatment."""
 
     name: ClassVar[str] = "ssbench-csv"
-    needs_times: ClassVar[bool] = True
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the report."""

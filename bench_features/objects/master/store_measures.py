@@ -34,14 +34,6 @@ _NAME: Final = re.compile(r"(?P<operation>[a-z]+)\[(?P<size_class>.*)\](?P<first
 
 
 @dataclass(slots=True)
-class Span:
-    """When the first job of something began and the last one ended, in one trial (ns)."""
-
-    begin: int
-    end: int
-
-
-@dataclass(slots=True)
 class CellMeasures:
     """One operation on one class, or several of either."""
 
@@ -53,13 +45,13 @@ class CellMeasures:
     """The size of what successes sent or received."""
     unknown_sizes: int = 0
     """Successes whose size is unknown."""
-    spans: dict[int, Span] = field(default_factory=dict)
-    """The trials; in a file of ssbench's, which has none, from the first start to the last end of its own jobs."""
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """When the first job of each trial began and the last one ended (ns); a file of ssbench's is one trial."""
 
     @property
     def seconds(self) -> float:
         """How long it went on, over all trials."""
-        return sum(span.end - span.begin for span in self.spans.values()) / 1e9
+        return sum(end - begin for begin, end in self.spans.values()) / 1e9
 
     @property
     def rate(self) -> float:
@@ -84,8 +76,6 @@ class Latency:
     percentile: float
     worst_transaction: str
     """The store's id of the slowest one; empty if unknown."""
-    exact: bool
-    """Whether the percentile is exact."""
 
 
 class StoreMeasures:
@@ -130,7 +120,6 @@ class StoreMeasures:
             stddev=(series.population_stddev or 0.0) / 1e9,
             percentile=sum(value for value, _ in found) / len(found) / 1e9,
             worst_transaction=self._transactions.get((series.slowest_ticket or 0, first), ""),
-            exact=all(is_exact for _, is_exact in found),
         )
 
     def add(self, kind: str, rows: Columns) -> None:
@@ -213,12 +202,12 @@ def _cells(operation: str, size_class: str) -> list[Cell]:
     return [(one, size) for one in (TOTAL, operation) for size in (ALL, size_class)]
 
 
-def _extend_spans(spans: dict[int, Span], rows: Columns) -> None:
+def _extend_spans(spans: dict[int, tuple[int, int]], rows: Columns) -> None:
     for trial, where in group_positions(rows["trial"]):
         starts = rows["start_ns"][where]
         begin, end = int(starts.min()), int((starts + rows["duration_ns"][where]).max())
-        span = spans.setdefault(trial, Span(begin, end))
-        span.begin, span.end = min(begin, span.begin), max(end, span.end)
+        first, last = spans.get(trial, (begin, end))
+        spans[trial] = min(begin, first), max(end, last)
 
 
 def percentile_ranks(count: int, pctile: float) -> Sequence[int]:
@@ -255,7 +244,7 @@ def collect_measures(run: MeasuredRun, pctile: float) -> dict[int, StoreMeasures
 def _take_trials(found: Mapping[int, StoreMeasures], run: MeasuredRun) -> None:
     """Let rates be per second of the trials, as in every other report; a file of ssbench's own has none."""
     for index, measures in found.items():
-        spans = {span.trial: Span(span.begin_ns, span.end_ns) for span in run.sums.spans() if span.treatment == index}
+        spans = {span.trial: (span.begin_ns, span.end_ns) for span in run.sums.spans() if span.treatment == index}
         for cell in measures.cells.values():
             cell.spans = spans or cell.spans
 
