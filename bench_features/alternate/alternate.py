@@ -5,33 +5,35 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
+from typing import IO, TYPE_CHECKING, Annotated, Final, Literal, cast
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from bench_common.argument_types import duration, int_range
 from bench_common.cli import WordsAfterDashes
-from bench_common.errors import UsageError
+from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.files import lock_within
 from bench_common.options import Option, add_options
 from bench_common.streams import tell
 from bench_common.units import format_duration
-from bench_features.alternate.builds import make_run
-from bench_features.alternate.series import Series, files_of, load, save, set_aside
-from bench_master.analysis.compare_runs import choose_runs, compare_runs
-from bench_master.analysis.gates import check_gates, requested_gates, unpassed_gates, with_gates
+from bench_features.alternate.series import Series, Side, files_of, load, run_file, save, set_aside
+from bench_master.analysis.gates import unpassed_gates
 from bench_master.analysis.run_summary import read_paths
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import VerdictsReport
-from bench_master.commands.compare import ComparisonOptions, write
+from bench_master.commands.compare import ComparisonOptions, judge_runs, write
 from bench_master.commands.run_signals import interruptible
 from bench_master.formatting import format_span, plural
 from bench_master.options.verdict import GATES_EPILOG
+from bench_master.run_process import run_process, tail
 from bench_master.verdicts.stopping import FEWEST_ROUNDS, MOST_ROUNDS, is_settled
 
 if TYPE_CHECKING:
@@ -43,6 +45,10 @@ RUNNERS: Final = ("run-scenario", "weigh")
 """Sub-commands that make a run."""
 _UNFIT: Final = ("-s", "--stats-file", "--resume", "--dry-run", "--noop")
 """Options with which a run is none of a series."""
+RUN_S: Final = 30 * 86_400.0
+"""A run has limits of its own; this one only ends a wait for ever."""
+_COUNTED: Final = (ExitCode.OK, ExitCode.THRESHOLD, ExitCode.INCONCLUSIVE)
+"""Exit codes of runs that are complete."""
 EXAMPLE: Final = (
     "bench-master alternate DIR --old 'git checkout -q v1 && make' --new 'git checkout -q v2 && make' -- "
     "weigh native -- ./program"
@@ -217,6 +223,52 @@ def _locked(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+# -- one run --------------------------------------------------------------------------------------------------------
+
+
+def make_run(series: Series, folder: Path, *, setup_timeout_s: float, held: int) -> float:
+    """Make the next run of a series; return how long it took, in seconds.
+
+    Raises `UsageError` if the build cannot be put in place or the run's options are wrong, `InfrastructureError` if
+    the run is incomplete. `held` is a descriptor that the processes keep open as long as they live.
+    """
+    pair, side = series.next_run()
+    file = run_file(folder, pair, side)
+    log = file.with_name(file.name.replace(".stats.gz", ".log"))
+    began_s = time.monotonic()
+    with log.open("wb") as out:
+        _set_up(series, side, out, log, setup_timeout_s, held)
+        _wait_for_next_second()
+        words = [series.command[0], "--stats-file", str(file), *series.command[1:]]
+        status = run_process([sys.executable, "-m", "bench_master", *words], out, timeout_s=RUN_S, pass_fds=(held,))
+    if status in _COUNTED:
+        return time.monotonic() - began_s
+    text = f"{file.name}: the run ended with exit code {status}:\n{tail(log)}\nall of it: {log}"
+    if status == ExitCode.USAGE:
+        raise UsageError(text)
+    if status in (ExitCode.INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
+        raise KeyboardInterrupt
+    raise InfrastructureError(text)
+
+
+def _set_up(series: Series, side: Side, out: IO[bytes], log: Path, timeout_s: float, held: int) -> None:
+    command = series.old if side == "old" else series.new
+    environ = {**os.environ, "WEIGHBRIDGE_BUILD": side}
+    try:
+        status = run_process(["sh", "-c", command], out, timeout_s=timeout_s, environ=environ, pass_fds=(held,))
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            f"--{side} {command!r}: took more than {timeout_s:g} s; raise --setup-timeout. Its output: {log}"
+        ) from None
+    if status:
+        raise UsageError(f"--{side} {command!r}: ended with exit code {status}:\n{tail(log)}\nall of it: {log}")
+
+
+def _wait_for_next_second() -> None:
+    """Wait for less than a second: files say in whole seconds when a run began, and the order is read from them."""
+    time.sleep(1.0 - time.time() % 1.0)
+
+
 # -- the comparison -------------------------------------------------------------------------------------------------
 
 
@@ -231,10 +283,7 @@ def judged(series: Series, folder: Path, options: Options) -> VerdictsReport:
         raise UsageError(f"{folder}: no pair is complete, so there is nothing to compare")
     new, _ = read_paths(files_of(series, folder, "new"), "worst")
     old, _ = read_paths(files_of(series, folder, "old"), "worst")
-    sides = choose_runs(old, new, [], verdict_options)
-    gates = requested_gates(verdict_options, ())
-    check_gates(gates, [one.labels for run_ in (*old, *new) for one in run_.treatments.values()])
-    return with_gates(compare_runs(sides, last_look=series.pairs if series.until_verdict else None), gates)
+    return judge_runs(old, new, verdict_options, last_look=series.pairs if series.until_verdict else None)
 
 
 def _is_settled(series: Series, options: Options) -> bool:

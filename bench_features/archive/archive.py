@@ -6,10 +6,12 @@ is missing, of another version or unreadable is made again, and one that cannot 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
@@ -41,15 +43,15 @@ MIN_PREFIX: Final = 4
 """The shortest beginning of an id that is taken for one."""
 _MOST_SHOWN: Final = 5
 _SHOWN_CHARS: Final = 200
-FileState: TypeAlias = tuple[int, int]
-"""Size and time of change (ns) of a file, by which it is known to be the one that was read."""
+Row: TypeAlias = tuple[tuple[int, int], ArchivedRun]
+"""Size and time of change (ns) of a file, by which it is known to be the one that was read; and what is in it."""
 
 
-class Index(msgspec.Struct):
-    """What was read, by the hash of the file."""
-
-    version: Literal[3] = 3
-    rows: dict[str, tuple[FileState, ArchivedRun]] = {}
+_VERSION: Final = 3
+"""Of what the index keeps; one of another version is made again."""
+_TABLE: Final = "CREATE TABLE run (sha256 TEXT PRIMARY KEY, bytes INTEGER, mtime_ns INTEGER, run BLOB)"
+_encode: Final = msgspec.msgpack.Encoder().encode
+_run: Final = msgspec.msgpack.Decoder(ArchivedRun).decode
 
 
 class Archive:
@@ -95,50 +97,40 @@ class Archive:
         if self._is_saved:
             return
         try:
-            self.folder.write(INDEX, msgspec.msgpack.encode(Index(rows=self._rows)))
+            self.folder.write(INDEX, _index_of(self._rows))
         except InfrastructureError as error:
             tell(f"bench-master: {error}: the index is made for this command alone")
         self._is_saved = True
 
     def _refresh(self) -> None:
         """Bring the index up to date: read the files that are new or have changed, forget those that are gone."""
-        found = {path.name.removesuffix(SUFFIX): path for path in self.folder.files()}
-        states = {sha256: state for sha256, path in found.items() if (state := self._state(path)) is not None}
-        known = {sha256: row for sha256, row in self._rows.items() if states.get(sha256) == row[0]}
-        changed = states.keys() - known.keys()
-        self._is_saved = len(known) == len(self._rows)
-        self._rows = known
-        if not changed:
-            return
+        known, self._rows = self._rows, {}
         try:
             with progress_message("reading the archive's files"):
-                for sha256 in sorted(changed):
-                    run = self._read(sha256, found[sha256])
-                    if run is not None:
-                        self._rows[sha256], self._is_saved = (states[sha256], run), False
+                for path in self.folder.files():
+                    sha256 = path.name.removesuffix(SUFFIX)
+                    try:
+                        self._rows[sha256] = self._row(sha256, path, known.get(sha256))
+                    except OSError as error:
+                        self.unreadable[path] = f"cannot be read: {error.strerror or error}"
+                    except StatsFileError as error:
+                        self.unreadable[path] = error.message.removeprefix(f"{path}: ")
+            self._is_saved = self._is_saved and self._rows.keys() == known.keys()
         except BaseException:
+            self._rows = known | self._rows
             self.close()  # what was read so far is kept
             raise
 
-    def _state(self, path: Path) -> FileState | None:
-        try:
-            about = path.stat()
-        except OSError as error:
-            self.unreadable[path] = str(error.strerror)
-            return None
-        return about.st_size, about.st_mtime_ns
-
-    def _read(self, sha256: str, path: Path) -> ArchivedRun | None:
-        """Return what the index has of a file; None, and why, for one that is not what it was when it was added."""
-        try:
-            if path != self.folder.place(sha256) or hash_of(path) != sha256:
-                raise StatsFileError("its content is not what was added; add the original file again")
-            return contents_of(path, sha256, path.stat().st_size)
-        except OSError as error:
-            self.unreadable[path] = f"cannot be read: {error.strerror or error}"
-        except StatsFileError as error:
-            self.unreadable[path] = error.message.removeprefix(f"{path}: ")
-        return None
+    def _row(self, sha256: str, path: Path, known: Row | None) -> Row:
+        """Return what the index has of a file, which is read where it is not the one that is known."""
+        about = path.stat()
+        state = about.st_size, about.st_mtime_ns
+        if known is not None and known[0] == state:
+            return known
+        if path != self.folder.place(sha256) or hash_of(path) != sha256:
+            raise StatsFileError("its content is not what was added; add the original file again")
+        self._is_saved = False
+        return state, contents_of(path, sha256, about.st_size)
 
     # -- adding -----------------------------------------------------------------------------------------------------
 
@@ -149,7 +141,12 @@ class Archive:
 
         Raises `UsageError` for a file that is none, `InfrastructureError` where the archive cannot take it.
         """
-        _check_stats_file(path)
+        try:
+            StatsFile(path)
+        except NotAStatsFileError:
+            raise
+        except StatsFileError:
+            pass  # damaged: it goes in as such
         sha256 = self.folder.put(path)
         place = self.folder.place(sha256)
         about = place.stat()
@@ -233,11 +230,26 @@ class Archive:
         return frozenset(run.id for run in (self._runs() if known else ()) if run.sha256 in known)
 
 
-def _read_index(path: Path) -> dict[str, tuple[FileState, ArchivedRun]]:
+def _index_of(rows: Mapping[str, Row]) -> bytes:
+    """Return the index as a file of sqlite3, which is written whole: nothing locks it, also on a shared folder."""
+    with closing(sqlite3.connect(":memory:")) as index:
+        index.executescript(f"{_TABLE}; PRAGMA user_version = {_VERSION};")
+        kept = ((sha256, *state, _encode(run)) for sha256, (state, run) in rows.items())
+        index.executemany("INSERT INTO run VALUES (?, ?, ?, ?)", kept)
+        index.commit()
+        return index.serialize()
+
+
+def _read_index(path: Path) -> dict[str, Row]:
     try:
         with open_regular(path) as file:
-            return msgspec.msgpack.decode(file.read(), type=Index).rows
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+            content = file.read() or b"-"  # of no bytes sqlite3 raises MemoryError
+        with closing(sqlite3.connect(":memory:")) as index:
+            index.deserialize(content)
+            (version,) = index.execute("PRAGMA user_version").fetchone()
+            rows = index.execute("SELECT * FROM run") if version == _VERSION else ()
+            return {sha256: ((size, mtime_ns), _run(run)) for sha256, size, mtime_ns, run in rows}
+    except (FileNotFoundError, sqlite3.Error, msgspec.MsgspecError, TypeError):
         return {}
     except OSError as error:
         raise InfrastructureError(f"{path}: {error.strerror}; remove it, and it is made again") from error
@@ -253,13 +265,3 @@ def _check_filter(runs: Sequence[ArchivedRun], wanted: RunFilter) -> None:
             few = f"; known: {', '.join(sorted(known)[:_MOST_SHOWN])}" if known else ""
             hint = did_you_mean(value, known) or shorten(few, _SHOWN_CHARS) + more
             raise UsageError(one_line(f"{what} {shorten(value, _SHOWN_CHARS)}: no run in the archive has it{hint}"))
-
-
-def _check_stats_file(path: Path) -> None:
-    """Raise `NotAStatsFileError` for a file that is none, before it is copied."""
-    try:
-        StatsFile(path)
-    except NotAStatsFileError:
-        raise
-    except StatsFileError:
-        return  # damaged: it goes in as such

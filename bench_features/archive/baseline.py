@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from bench_common.errors import UsageError
 from bench_common.safe_text import one_line
@@ -10,12 +10,13 @@ from bench_features.archive.archive import Archive
 from bench_features.archive.extract import series_key
 from bench_features.archive.facts import machine_facts, steadied
 from bench_features.archive.trend_types import facts_text
-from bench_features.archive.trends import changed_facts, find_breaks, iso, levels_of, points_of, start_of, with_levels
-from bench_features.archive.types import Series, TrendPoint
+from bench_features.archive.trends import History, changed_facts, iso, points_of
+from bench_features.archive.types import Series
 from bench_master.analysis.trend_source import PastSeries
 from bench_master.analysis.verdict_types import RunFileReport
 from bench_master.formatting import listed
 from bench_master.run_data.summary import RunSummary, TreatmentSummary
+from bench_master.verdicts.between_runs import RunLevels
 from bench_master.verdicts.reasons import Code, Reason, because
 
 
@@ -51,31 +52,28 @@ class ArchiveTrend:
                     found[treatment.title] = _nothing(_why_unknown(treatment, run, place, known.values()))
                     continue
                 earlier = [point for point in points_of(known[key])[1] if point.created < run.began_s]
-                found[treatment.title] = _past(with_levels(earlier), machine, archive.acknowledged(key))
+                found[treatment.title] = _past(History(earlier, archive.acknowledged(key)), machine)
         return found
 
 
-def _past(points: Sequence[TrendPoint], machine: Mapping[str, str], acknowledged: frozenset[str]) -> PastSeries:
-    if not points:
+def _past(history: History, machine: Mapping[str, str]) -> PastSeries:
+    if not history.points:
         return _nothing(None)
-    last = points[-1]
+    last, start, since = history.points[-1], history.start, None
     changed = changed_facts(last.machine, steadied(last.machine, machine))
     if changed:
         return _nothing(because(Code.WHICH_RUNS, kind="machine", here=facts_text(changed), there=last.run_id))
-    breaks = find_breaks(points)
-    start = start_of(points, breaks, acknowledged)
-    since = None
-    if breaks and breaks[-1].first == start:
-        last_break = breaks[-1]
+    if history.breaks and history.regime == start:
+        last_break = history.breaks[-1]
         since = because(Code.WHICH_RUNS, kind="since", here=last_break.text, there=last_break.run)
     elif start:
-        since = because(Code.WHICH_RUNS, kind="acknowledged", here="", there=points[start].run_id)
-    kept = points[start:]
-    return PastSeries(levels_of(kept), [RunFileReport(one.run_id, None, iso(one.created)) for one in kept], since)
+        since = because(Code.WHICH_RUNS, kind="acknowledged", here="", there=history.points[start].run_id)
+    runs = [RunFileReport(one.run_id, None, iso(one.created)) for one in history.points[start:]]
+    return PastSeries(history.levels.part(start), runs, since)
 
 
 def _nothing(since: Reason | None) -> PastSeries:
-    return PastSeries(levels_of([]), [], since)
+    return PastSeries(RunLevels.exact([]), [], since)
 
 
 def _why_unknown(treatment: TreatmentSummary, run: RunSummary, place: str, known: Iterable[Series]) -> Reason:

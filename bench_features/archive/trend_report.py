@@ -34,14 +34,8 @@ _FIELDS: Final[Sequence[Field[tuple[TrendReport, TrendChange | None]]]] = (
     Field(Column("series", left=True), lambda row: _series_cell(row[0])),
     words("measure", lambda row: row[0].measure),
     count("runs", lambda row: len(row[0].runs)),
-    words(
-        "last change",
-        lambda row: f"{row[1].word.upper()} {format_change(row[1].ratio, sided=True)}" if row[1] else "none",
-    ),
-    words(
-        "since",
-        lambda row: f"{minute(row[1].created)}{_MARKS[row[1].kind]}" if row[1] else minute(row[0].runs[0].created),
-    ),
+    words("last change", lambda row: _change_words(row[1]) if row[1] else "none"),
+    words("since", lambda row: _since(*row)),
     words("hosts", lambda row: row[0].hosts, droppable=True),
 )
 
@@ -49,6 +43,16 @@ _FIELDS: Final[Sequence[Field[tuple[TrendReport, TrendChange | None]]]] = (
 def _series_cell(trend: TrendReport) -> Cell:
     text = f"{trend.series}  {one_line(trend.treatment)}"
     return Cell(text, left=True, link=f"#{trend.series}" if len(trend.runs) > 1 else "")
+
+
+def _change_words(change: TrendChange) -> str:
+    return f"{change.word.upper()} {format_change(change.ratio, sided=True)}"
+
+
+def _since(trend: TrendReport, change: TrendChange | None) -> str:
+    if change is None:
+        return minute(trend.runs[0].created) if trend.runs else ""
+    return f"{minute(change.created)}{_MARKS[change.kind]}"
 
 
 def list_lines(trends: Sequence[TrendReport]) -> Iterator[str]:

@@ -79,16 +79,14 @@ def build_trend(
     `measure` is one that is not the primary measure. Points without a positive value have no level, and are left out.
     """
     measure = measure or series.measure
-    known = with_levels(points)
-    levels = levels_of(known)
-    breaks = find_breaks(known)
+    history = History(points, acknowledged)
     outlook, changes = Outlook("few", (), 0), []
-    if known:
-        outlook = judge_newest(levels, margin, start_of(known, breaks, acknowledged))
-        changes = _changes(known, levels, breaks, acknowledged, margin, measure)
-    regime = (*outlook.regime, len(known) - 1) if outlook.state == "steady" else outlook.regime
+    if history.points:
+        outlook = judge_newest(history.levels, margin, history.start)
+        changes = _changes(history, margin, measure)
+    regime = (*outlook.regime, len(history.points) - 1) if outlook.state == "steady" else outlook.regime
     regime = () if outlook.state == "confirmed" else regime
-    expected = _expected(levels.taken(regime))
+    expected = _expected(history.levels.taken(regime))
     return TrendReport(
         format=TREND_FORMAT,
         version=TREND_VERSION,
@@ -101,40 +99,34 @@ def build_trend(
         unit=measure.unit,
         direction=measure.direction,
         margin=margin,
-        answer=_answer(series.title, changes, known),
+        answer=_answer(series.title, changes, history.points),
         state=outlook.state,
         next_low=expected[0] if expected else None,
         next_high=expected[1] if expected else None,
-        runs=[_run(point) for point in known],
+        runs=[_run(point) for point in history.points],
         changes=changes,
-        breaks=breaks,
+        breaks=history.breaks,
     )
 
 
-def with_levels(points: Sequence[TrendPoint]) -> list[TrendPoint]:
-    """Return the points that have a level: a positive value."""
-    return [point for point in points if 0.0 < point.value < math.inf]
+class History:
+    """The points of a series that have a level, a positive value; the oldest first."""
 
-
-def levels_of(points: Sequence[TrendPoint]) -> RunLevels:
-    """Return the levels of points `with_levels`."""
-    return RunLevels.exact([math.log(point.value) for point in points])
-
-
-def start_of(points: Sequence[TrendPoint], breaks: Sequence[TrendBreak], acknowledged: Collection[str]) -> int:
-    """Return the first run that newer ones may be held against: since the last break or acknowledged change."""
-    begins = [place for place, point in enumerate(points) if point.run_id in acknowledged]
-    return max([0, *(one.first for one in breaks), *begins])
-
-
-def find_breaks(points: Sequence[TrendPoint]) -> list[TrendBreak]:
-    """Return where the machine changed, and what of it."""
-    found = []
-    for place, (before, after) in enumerate(pairwise(points), 1):
-        changed = changed_facts(before.machine, after.machine)
-        if changed:
-            found.append(TrendBreak(place, after.run_id, iso(after.created), changed))
-    return found
+    def __init__(self, points: Sequence[TrendPoint], acknowledged: Collection[str]) -> None:
+        self.points = [point for point in points if 0.0 < point.value < math.inf]
+        self.levels = RunLevels.exact([math.log(point.value) for point in self.points])
+        self.breaks = [
+            TrendBreak(place, after.run_id, iso(after.created), changed)
+            for place, (before, after) in enumerate(pairwise(self.points), 1)
+            if (changed := changed_facts(before.machine, after.machine))
+        ]
+        """Where the machine changed, and what of it."""
+        self.known = [place for place, point in enumerate(self.points) if point.run_id in acknowledged]
+        """The runs that begin an acknowledged change."""
+        self.regime = max((one.first for one in self.breaks), default=0)
+        """The first run since the last break."""
+        self.start = max([self.regime, *self.known])
+        """The first run that newer ones may be held against: since the last break or acknowledged change."""
 
 
 def changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> list[FactChange]:
@@ -169,28 +161,21 @@ def _run(point: TrendPoint) -> TrendRun:
     )
 
 
-def _changes(
-    points: Sequence[TrendPoint],
-    levels: RunLevels,
-    breaks: Sequence[TrendBreak],
-    acknowledged: Collection[str],
-    margin: float,
-    measure: Primary,
-) -> list[TrendChange]:
+def _changes(history: History, margin: float, measure: Primary) -> list[TrendChange]:
+    points, levels, breaks = history.points, history.levels, history.breaks
     worse, better = words_of(measure)
     steps = find_steps(levels.values, margin, [one.first for one in breaks])
     found: list[tuple[int, ChangeKind, float, Interval]] = [
         (step.first, "step", step.difference, step.interval) for step in steps
     ]
     # Also one that is acknowledged stays in the list.
-    outlook = judge_newest(levels, margin, start_of(points, breaks, ()))
+    outlook = judge_newest(levels, margin, history.regime)
     if outlook.state in ("unconfirmed", "confirmed") and all(abs(one[0] - outlook.first) > _BESIDE for one in found):
         kind: ChangeKind = "confirmed" if outlook.state == "confirmed" else "unconfirmed"
         alpha = ALPHA if kind == "confirmed" else TREND_P
         new = between_runs.predict(levels.taken(outlook.regime), levels.part(outlook.first), alpha)
         found.append((outlook.first, kind, new.difference, new.interval))
     ends = sorted([*(one[0] for one in found), *(one.first for one in breaks), len(points)])
-    begins = [place for place, point in enumerate(points) if point.run_id in acknowledged]
     return [
         TrendChange(
             first=first,
@@ -203,7 +188,7 @@ def _changes(
             low=math.exp(interval.low),
             high=math.exp(interval.high),
             runs=next(end for end in ends if end > first) - first,
-            acknowledged=any(abs(place - first) <= _BESIDE for place in begins),
+            acknowledged=any(abs(place - first) <= _BESIDE for place in history.known),
         )
         for first, kind, difference, interval in sorted(found, key=lambda one: one[0])
     ]

@@ -21,7 +21,6 @@ from bench_common.histogram import Histogram, nearest_rank
 from bench_common.records import MetricRecord, Outcome
 from bench_common.stats.reader import Block, has_times
 from bench_common.stats.rows import Columns, SampleColumns
-from bench_master.analysis.report_types import ReportDocument
 from bench_master.run_data.measured import MeasuredRun
 from bench_master.run_data.percentiles import group_positions
 from bench_master.scenario.model import is_again
@@ -330,23 +329,6 @@ class TrialMark(Struct, frozen=True):
     def jobs_per_s(self) -> float | None:
         """Jobs done per second; None if it did not end."""
         return None if self.end_s is None or self.end_s <= self.begin_s else self.done / (self.end_s - self.begin_s)
-
-
-def trial_metrics(document: ReportDocument) -> dict[int, str]:
-    """Return the metric that each treatment is measured by: that of its verdicts, or else its primary one."""
-    compared = (
-        {}
-        if document.verdicts is None
-        else {title: each.measure for each in document.verdicts.comparisons for title in (each.a, each.b)}
-    )
-    found = {}
-    for place, treatment in enumerate(document.treatments):
-        name = compared.get(treatment.title)
-        if name not in treatment.metrics:
-            name = next((name for name, metric in treatment.metrics.items() if metric.primary), None)
-        if name is not None:
-            found[place] = name
-    return found
 
 
 def quantile_shares(n: int) -> list[float]:

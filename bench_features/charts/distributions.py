@@ -53,7 +53,7 @@ def _panels(source: ChartSource, least: int) -> list[_Lines]:
     """Return the lines of each panel: one for each group of treatments and operation."""
     found: list[_Lines] = []
     full = [each for each in source.data.distributions() if each.n >= least]
-    groups = source.styles.panels({each.treatment for each in full})
+    groups = source.panels({each.treatment for each in full})
     for group in groups:
         own = [each for place in group.grey_first for each in full if each.treatment == place]
         for operation in dict.fromkeys(each.operation for each in full if each.treatment in group.treatments):

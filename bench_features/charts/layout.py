@@ -15,7 +15,7 @@ import numpy as np
 
 from bench_common.safe_text import one_line
 from bench_features.charts import ChartChoice
-from bench_features.charts.chart_sums import ChartSums, TrialMark, Values, trial_metrics
+from bench_features.charts.chart_sums import ChartSums, TrialMark, Values
 from bench_features.charts.picture import DASHES, LINE_HEIGHT, SHAPES, Frame, Picture, Point, text_width, wrap_text
 from bench_features.charts.scales import Scale
 from bench_master.analysis.report_types import ReportDocument
@@ -61,8 +61,20 @@ class ChartSource:
 
     @cached_property
     def metrics(self) -> dict[int, str]:
-        """The metric that a treatment's trials are measured by; others are measured by the time of jobs."""
-        return trial_metrics(self.document)
+        """The metric that a treatment's trials are measured by: that of its verdicts, or else its primary one.
+
+        Those of other treatments are measured by the time of jobs.
+        """
+        verdicts, found = self.document.verdicts, {}
+        comparisons = () if verdicts is None else verdicts.comparisons
+        compared = {title: each.measure for each in comparisons for title in (each.a, each.b)}
+        for place, treatment in enumerate(self.document.treatments):
+            name = compared.get(treatment.title)
+            if name not in treatment.metrics:
+                name = next((name for name, metric in treatment.metrics.items() if metric.primary), None)
+            if name is not None:
+                found[place] = name
+        return found
 
     @cached_property
     def trials(self) -> list[TrialMark]:
@@ -75,9 +87,51 @@ class ChartSource:
         return self.data.values()
 
     @cached_property
-    def styles(self) -> Styles:
-        """How each treatment is drawn in every chart."""
-        return Styles(_like_labels(self.document.treatments))
+    def _labels(self) -> list[Mapping[str, Any]]:
+        return _like_labels(self.document.treatments)
+
+    @cached_property
+    def styles(self) -> list[Style]:
+        """How each treatment is drawn in every chart: by its engine, and its environment if there are several."""
+        several = len({each.get("environment") for each in self._labels}) > 1
+        names = [
+            (str(each.get("engine", "")), *((str(each.get("environment", "")),) if several else ()))
+            for each in self._labels
+        ]
+        known = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        return [
+            Style(
+                one_line(" ".join(name)),
+                engine_hue(name[0]),
+                known[name] % len(SHAPES),
+                DASHES[known[name] % len(DASHES)],
+            )
+            for name in names
+        ]
+
+    def panels(self, keep: Collection[int], without: Collection[str] = ()) -> list[Panel]:
+        """Return the treatments in `keep` in panels, in the order of the plan; labels in `without` part no panels."""
+        parted = [
+            {key: value for key, value in each.items() if key not in ("engine", "environment", *without)}
+            for each in self._labels
+        ]
+        keys = dict.fromkeys(key for each in parted for key in each)
+        varying = [key for key in keys if len({str(each.get(key)) for each in parted}) > 1]
+        found: dict[tuple[str, ...], Panel] = {}
+        for place, each in enumerate(parted):
+            if place in keep:
+                name = tuple(str(each.get(key)) for key in varying)
+                words = ", ".join(
+                    str(each.get(key)) if key == "job" else f"{key} {each[key]}" for key in varying if key in each
+                )
+                panel = found.setdefault(name, Panel(words or str(each.get("job", ""))))
+                panel.styles[place] = self.styles[place]
+        for panel in found.values():
+            names = panel.names
+            if len(names) > MOST_LINES:
+                grey = [place for place, one in panel.styles.items() if one.label not in (names[0], names[-1])]
+                panel.styles.update({place: replace(panel.styles[place], hue=GREY) for place in grey})
+        return list(found.values())
 
 
 def _like_labels(treatments: Sequence[TreatmentReport]) -> list[Mapping[str, Any]]:
@@ -114,9 +168,13 @@ class Panel:
     """Treatments that differ in engine and environment alone."""
 
     title: str
-    treatments: list[int] = field(default_factory=list)
     styles: dict[int, Style] = field(default_factory=dict)
-    """How each treatment is drawn here: in its colour, or grey where there are too many."""
+    """How each of its treatments is drawn here: in its colour, or grey where there are too many."""
+
+    @property
+    def treatments(self) -> list[int]:
+        """The places of its treatments in the document."""
+        return list(self.styles)
 
     @property
     def names(self) -> list[str]:
@@ -127,56 +185,6 @@ class Panel:
     def grey_first(self) -> list[int]:
         """The treatments in the order in which they are drawn: what has a colour is in front of what is grey."""
         return sorted(self.treatments, key=lambda place: self.styles[place].hue != GREY)
-
-
-class Styles:
-    """The styles and the panels of a run's treatments."""
-
-    def __init__(self, labels: Sequence[Mapping[str, Any]]) -> None:
-        self._labels = labels
-        self._several = len({each.get("environment") for each in labels}) > 1
-        names = list(dict.fromkeys(self._name(each) for each in labels))
-        self._styles = {
-            name: Style(
-                one_line(" ".join(name) if self._several else name[0]),
-                engine_hue(name[0]),
-                place % len(SHAPES),
-                DASHES[place % len(DASHES)],
-            )
-            for place, name in enumerate(names)
-        }
-
-    def _name(self, labels: Mapping[str, Any]) -> tuple[str, str]:
-        return str(labels.get("engine", "")), str(labels.get("environment", "")) if self._several else ""
-
-    def __getitem__(self, treatment: int) -> Style:
-        """Return the style of a treatment."""
-        return self._styles[self._name(self._labels[treatment])]
-
-    def panels(self, keep: Collection[int], without: Collection[str] = ()) -> list[Panel]:
-        """Return the treatments in `keep` in panels, in the order of the plan; labels in `without` part no panels."""
-        parted = [
-            {key: value for key, value in each.items() if key not in ("engine", "environment", *without)}
-            for each in self._labels
-        ]
-        keys = dict.fromkeys(key for each in parted for key in each)
-        varying = [key for key in keys if len({str(each.get(key)) for each in parted}) > 1]
-        found: dict[tuple[str, ...], Panel] = {}
-        for place, each in enumerate(parted):
-            if place in keep:
-                name = tuple(str(each.get(key)) for key in varying)
-                words = ", ".join(
-                    str(each.get(key)) if key == "job" else f"{key} {each[key]}" for key in varying if key in each
-                )
-                found.setdefault(name, Panel(words or str(each.get("job", "")))).treatments.append(place)
-        for panel in found.values():
-            panel.styles.update({place: self[place] for place in panel.treatments})
-            names = panel.names
-            if len(names) > MOST_LINES:
-                kept = (names[0], names[-1])
-                grey = {place: one for place, one in panel.styles.items() if one.label not in kept}
-                panel.styles.update({place: replace(one, hue=GREY) for place, one in grey.items()})
-        return list(found.values())
 
 
 def caption_end(shown: Sequence[Panel], every: Sequence[Panel]) -> str:
@@ -213,14 +221,6 @@ def count_text(n: Iterable[int]) -> str:
     if not values:
         return "n = 0"
     return f"n = {values[0]:,}" if len(values) == 1 else f"n = {values[0]:,} to {values[-1]:,}"
-
-
-class EndLabel(NamedTuple):
-    """A name that belongs to the end of a line."""
-
-    y: float
-    text: str
-    hue: str
 
 
 class KeyEntry(NamedTuple):
@@ -299,19 +299,19 @@ class Chart(Picture):
             return 0.0
         return min(max(text_width(name, _SMALL) for own in names for name in own) + 16.0, _MOST_ROOM)
 
-    def end_labels(self, frame: Frame, labels: Iterable[EndLabel]) -> None:
-        """Write names at the right of a frame, each as near to the end of its line as the others allow."""
-        ordered = sorted(labels)
+    def end_labels(self, frame: Frame, ends: Iterable[tuple[float, Style]]) -> None:
+        """Write names at the right of a frame, each as near to the end of its line (y) as the others allow."""
+        ordered = sorted(ends, key=lambda end: (end[0], end[1].label, end[1].hue))
         places: list[float] = []
-        for label in ordered:
-            places.append(max(label.y, places[-1] + _STEP if places else frame.top))
+        for wanted, _ in ordered:
+            places.append(max(wanted, places[-1] + _STEP if places else frame.top))
         lowest = frame.bottom
         for place in reversed(range(len(places))):
             places[place] = min(places[place], lowest)
             lowest = places[place] - _STEP
-        for label, y in zip(ordered, places, strict=True):
+        for (_, style), y in zip(ordered, places, strict=True):
             room = self.width - frame.right - 10
-            self.text(frame.right + 8, y + 4, label.text, ink=label.hue, size=_SMALL, room=room)
+            self.text(frame.right + 8, y + 4, style.label, ink=style.hue, size=_SMALL, room=room)
 
     def entries(self, entries: Iterable[KeyEntry]) -> None:
         """Write marks and what they stand for, in as many lines as it takes."""

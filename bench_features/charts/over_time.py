@@ -45,7 +45,7 @@ def draw_rate(source: ChartSource, width: int, theme: Theme) -> Chart:
             "needs less"
         )
     steps = min(steps, _NARROW_STEPS) if picture.is_narrow else steps
-    every = source.styles.panels(data.done)
+    every = source.panels(data.done)
     panels = every[:MOST_PANELS]
     picture.title = "Jobs done per second over the run"
     picture.key([style for panel in panels for style in panel.styles.values()], lines=True)

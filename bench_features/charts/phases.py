@@ -33,7 +33,7 @@ def draw_phases(source: ChartSource, width: int, theme: Theme) -> Chart:
     keep = {place for place, found in phases.items() if len(found) > 1}
     if not keep:
         raise NoChartError("no job has two operations that follow each other")
-    every = source.styles.panels(keep)
+    every = source.panels(keep)
     panels = every[:MOST_PANELS]
     picture = Chart("phases", width, theme)
     picture.title = "Where the time of a job goes"

@@ -10,10 +10,10 @@ from bench_features.charts.layout import (
     MOST_PANELS,
     Chart,
     ChartSource,
-    EndLabel,
     Mark,
     NoChartError,
     Panel,
+    Style,
     caption_end,
     count_text,
 )
@@ -56,9 +56,7 @@ def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Chart:
     """Draw jobs per second and the 95th percentile of job times by the number at once."""
     name, counts = _counted(source)
     every = [
-        panel
-        for panel in source.styles.panels(counts, (name,))
-        if len({counts[place] for place in panel.treatments}) > 1
+        panel for panel in source.panels(counts, (name,)) if len({counts[place] for place in panel.treatments}) > 1
     ]
     if not every:
         raise NoChartError(f"the scenario varies none of {', '.join(COUNT_LABELS)}")
@@ -124,7 +122,7 @@ def _draw_lines(
     across: Scale,
     scale: Scale,
     tips: Mapping[int, str] | None,
-) -> list[EndLabel]:
+) -> list[tuple[float, Style]]:
     """Draw a line for each style, of rates (with `tips`) also that in proportion; return the names of their ends."""
     lines: dict[str, list[int]] = {}
     for place in panel.grey_first:
@@ -152,5 +150,5 @@ def _draw_lines(
         picture.line([(mark.x, mark.y) for mark in marks], style.hue, width=1.6, dash=style.dash, tip=style.label)
         picture.marks(style, marks)
         if style.hue != GREY:
-            ends.append(EndLabel(scale(values[last].middle), style.label, style.hue))
+            ends.append((scale(values[last].middle), style))
     return ends

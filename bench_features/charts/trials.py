@@ -14,7 +14,6 @@ from bench_features.charts.layout import (
     MOST_PANELS,
     Chart,
     ChartSource,
-    EndLabel,
     NoChartError,
     Panel,
     axis_title,
@@ -37,7 +36,7 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
     if not any(mark.value is not None for mark in trials):
         raise NoChartError("the stats file does not say when its trials ran" if not trials else "no job was done")
     ran = {mark.treatment for mark in trials}
-    every = source.styles.panels(ran)
+    every = source.panels(ran)
     panels = every[:MOST_PANELS]
     picture = Chart("trials", width, theme)
     picture.title = "Each trial, in the order in which it ran"
@@ -135,7 +134,7 @@ def _draw_trials(
             picture.mark(x, scale(mark.value), style.shape, style.hue, size=3.6, hollow=mark.warmup, tip=tip)
         known = [mark.value for mark in own if mark.value is not None]
         if known and style.hue != GREY:
-            ends.append(EndLabel(scale(known[-1]), style.label, style.hue))
+            ends.append((scale(known[-1]), style))
     if room:
         picture.end_labels(frame, ends)
     return scale.words(what) + (f" {better[:1].upper()}{better[1:]}." if better else "")

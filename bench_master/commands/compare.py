@@ -26,6 +26,7 @@ from bench_master.options.report import schema_option
 from bench_master.options.verdict import GATES_EPILOG
 from bench_master.progress_message import note, progress_message
 from bench_master.reports.comparison import answer_lines, comparison_formats, write_comparison, write_text
+from bench_master.run_data.summary import RunSummary
 from bench_master.terminal import text_output
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
 
@@ -109,11 +110,8 @@ def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> in
         fresh, unreadable = read_paths(new, options.failures, progress)
         past, more = read_paths(earlier, options.failures, progress)
     fresh, past = ([replace(one, file=names.get(one.file, one.file)) for one in runs] for runs in (fresh, past))
-    sides = choose_runs(past, fresh, [*unreadable, *more], verdicts_options)
-    gates = requested_gates(verdicts_options, ())
-    check_gates(gates, [one.labels for run_ in (*past, *fresh) for one in run_.treatments.values()])
     with progress_message("comparing the runs"):
-        verdicts = with_gates(compare_runs(sides, anchor=options.anchor), gates)
+        verdicts = judge_runs(past, fresh, verdicts_options, [*unreadable, *more], anchor=options.anchor)
     write(verdicts, options.comparison)
     for line in unpassed_gates(verdicts.gates):
         tell(f"bench-master: {line}")
@@ -122,6 +120,22 @@ def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> in
             problem = "the run is incomplete" if run_.problem is None else run_.problem.sentence()
             tell(f"bench-master: {run_.file}: {run_.shortfall or problem}")
     return int(ExitCode.gravest([*(run_.exit_code for run_ in fresh), verdicts.exit_code]))
+
+
+def judge_runs(
+    past: Sequence[RunSummary],
+    fresh: Sequence[RunSummary],
+    options: VerdictOptions,
+    unreadable: Sequence[tuple[str, str]] = (),
+    *,
+    anchor: Mapping[str, str] = MappingProxyType({}),
+    last_look: int | None = None,
+) -> VerdictsReport:
+    """Return the verdicts on new runs against earlier ones, with the gates (see `compare_runs`)."""
+    sides = choose_runs(past, fresh, unreadable, options)
+    gates = requested_gates(options, ())
+    check_gates(gates, [one.labels for run_ in (*past, *fresh) for one in run_.treatments.values()])
+    return with_gates(compare_runs(sides, anchor=anchor, last_look=last_look), gates)
 
 
 def _sides(options: Options) -> tuple[Sequence[Path], Sequence[Path]]:

@@ -124,18 +124,6 @@ def exact_interval(low_differences: Values, high_differences: Values, alpha: flo
     return Interval(float(low[c]), float(high[len(high) - 1 - c]))
 
 
-def exact_intervals(rows: Values, alpha: float) -> tuple[Values, Values] | None:
-    """Return the lower and upper ends of `exact_interval` for each row of a table; None for too few columns."""
-    c = critical_value(rows.shape[1], alpha)
-    if c == NO_INTERVAL:
-        return None
-    one, other = np.triu_indices(rows.shape[1])
-    averages = (rows[:, one] + rows[:, other]) / 2.0
-    last = averages.shape[1] - 1 - c
-    averages.partition((c, last), axis=1)
-    return averages[:, c], averages[:, last]
-
-
 def student_interval(low_differences: Values, high_differences: Values, alpha: float) -> Interval:
     """Return Student's interval of the mean at level 1 - `alpha`, of differences that are known up to a band.
 

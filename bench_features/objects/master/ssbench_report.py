@@ -35,6 +35,7 @@ _CRUD: Final = ("create", "read", "update", "delete")
 _TIME: Final = "%Y-%m-%d %H:%M:%S UTC"
 _UNITS: Final = (" B", "kB", "MB", "GB", "TB")
 _RULE: Final = "-" * 69
+_SECOND_NS: Final = 1_000_000_000
 _NO_TIMES: Final = " N/A   -   N/A      N/A    (  N/A  )    N/A  "
 _NOT_KNOWN: Final = (" N/A  ", *("  N/A  ",) * 4)
 _DELAYED_ACK: Final = (
@@ -88,15 +89,7 @@ class _Run:
                     yield size, which, self.measures.latency((block, size), self.pctile, first=which == "first")
 
 
-class _WithRates:
-    """Writes the requests of each second as ssbench does."""
-
-    def write_rates(self, source: ReportSource, out: TextIO) -> int:
-        """Write them; return how many ended outside of what is written."""
-        return write_ssbench_rates(source, out)
-
-
-class SsbenchReport(_WithRates):
+class SsbenchReport:
     """Writes ssbench's text report of each treatment."""
 
     name: ClassVar[str] = "ssbench"
@@ -110,12 +103,29 @@ class SsbenchReport(_WithRates):
         for run in runs:
             out.writelines(f"{flat_line(line)}\n" for line in text_lines(run))
 
+    def write_rates(self, source: ReportSource, out: TextIO) -> int:
+        """Write ssbench's two columns: the second of the calendar, from 1, and the requests that ended in it.
 
-class SsbenchCsvReport(_WithRates):
+        Failed requests do not count, those of warm-up trials do. Returns how many ended too late to be in it.
+        """
+        stats = source.stats
+        unix_ns = stats.header.clock.unix_ns - stats.began_ns
+        seconds: Counter[int] = Counter()
+        for block in source.run.blocks({"jobs"}):
+            rows = block.body
+            at = (rows["end_ns"][rows["outcome"] == Outcome.DONE] + unix_ns) // _SECOND_NS
+            seconds.update(Counter(at.tolist()))
+        out.write('"Seconds Since Start","Requests Completed"\n')
+        first = min(seconds, default=0)
+        last = min(max(seconds, default=-1), first + RATES_LONGEST_S - 1)
+        out.writelines(f"{second - first + 1},{seconds[second]}\n" for second in range(first, last + 1))
+        return sum(count for second, count in seconds.items() if second > last)
+
+
+class SsbenchCsvReport(SsbenchReport):
     """Writes ssbench's CSV: a line of names, and a line of values for each treatment."""
 
     name: ClassVar[str] = "ssbench-csv"
-    needs_times: ClassVar[bool] = True
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the report."""
@@ -360,27 +370,3 @@ def _column(size: str | None, classes: Sequence[str]) -> str:
     if size is ALL:
         return "all"
     return "class_all" if size == "all" and len(classes) > 1 else size
-
-
-# -- the requests of each second -------------------------------------------------------------------------------------
-
-_SECOND_NS: Final = 1_000_000_000
-
-
-def write_ssbench_rates(source: ReportSource, out: TextIO) -> int:
-    """Write ssbench's two columns: the second of the calendar, from 1, and the requests that ended in it.
-
-    Failed requests do not count, those of warm-up trials do. Returns how many ended too late to be in it.
-    """
-    stats = source.stats
-    unix_ns = stats.header.clock.unix_ns - stats.began_ns
-    seconds: Counter[int] = Counter()
-    for block in source.run.blocks({"jobs"}):
-        rows = block.body
-        at = (rows["end_ns"][rows["outcome"] == Outcome.DONE] + unix_ns) // _SECOND_NS
-        seconds.update(Counter(at.tolist()))
-    out.write('"Seconds Since Start","Requests Completed"\n')
-    first = min(seconds, default=0)
-    last = min(max(seconds, default=-1), first + RATES_LONGEST_S - 1)
-    out.writelines(f"{second - first + 1},{seconds[second]}\n" for second in range(first, last + 1))
-    return sum(count for second, count in seconds.items() if second > last)

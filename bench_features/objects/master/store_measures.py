@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -34,14 +34,6 @@ _NAME: Final = re.compile(r"(?P<operation>[a-z]+)\[(?P<size_class>.*)\](?P<first
 
 
 @dataclass(slots=True)
-class Span:
-    """When the first job of something began and the last one ended, in one trial (ns)."""
-
-    begin: int
-    end: int
-
-
-@dataclass(slots=True)
 class CellMeasures:
     """One operation on one class, or several of either."""
 
@@ -53,13 +45,13 @@ class CellMeasures:
     """The size of what successes sent or received."""
     unknown_sizes: int = 0
     """Successes whose size is unknown."""
-    spans: dict[int, Span] = field(default_factory=dict)
-    """The trials; in a file of ssbench's, which has none, from the first start to the last end of its own jobs."""
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """When the first job of each trial began and the last one ended (ns); a file of ssbench's is one trial."""
 
     @property
     def seconds(self) -> float:
         """How long it went on, over all trials."""
-        return sum(span.end - span.begin for span in self.spans.values()) / 1e9
+        return sum(end - begin for begin, end in self.spans.values()) / 1e9
 
     @property
     def rate(self) -> float:
@@ -84,8 +76,6 @@ class Latency:
     percentile: float
     worst_transaction: str
     """The store's id of the slowest one; empty if unknown."""
-    exact: bool
-    """Whether the percentile is exact."""
 
 
 class StoreMeasures:
@@ -130,13 +120,14 @@ class StoreMeasures:
             stddev=(series.population_stddev or 0.0) / 1e9,
             percentile=sum(value for value, _ in found) / len(found) / 1e9,
             worst_transaction=self._transactions.get((series.slowest_ticket or 0, first), ""),
-            exact=all(is_exact for _, is_exact in found),
         )
 
     def add(self, kind: str, rows: Columns) -> None:
-        """Take the measured rows of this treatment in a block, in the first look."""
-        if kind == "operations":
+        """Take the measured rows of this treatment in a block."""
+        if kind == "operations" and self._ranks is None:
             self.add_operations(rows)
+        elif kind == "operations":
+            self.collect(rows)
         elif kind == "transfers":
             self.add_transfers(rows)
         elif len(ran := select_rows(rows, rows["outcome"] <= Outcome.FAILED)):
@@ -211,12 +202,12 @@ def _cells(operation: str, size_class: str) -> list[Cell]:
     return [(one, size) for one in (TOTAL, operation) for size in (ALL, size_class)]
 
 
-def _extend_spans(spans: dict[int, Span], rows: Columns) -> None:
+def _extend_spans(spans: dict[int, tuple[int, int]], rows: Columns) -> None:
     for trial, where in group_positions(rows["trial"]):
         starts = rows["start_ns"][where]
         begin, end = int(starts.min()), int((starts + rows["duration_ns"][where]).max())
-        span = spans.setdefault(trial, Span(begin, end))
-        span.begin, span.end = min(begin, span.begin), max(end, span.end)
+        first, last = spans.get(trial, (begin, end))
+        spans[trial] = min(begin, first), max(end, last)
 
 
 def percentile_ranks(count: int, pctile: float) -> Sequence[int]:
@@ -240,53 +231,41 @@ def collect_measures(run: MeasuredRun, pctile: float) -> dict[int, StoreMeasures
     }
     if found:
         warmup = np.array([bool(trial[2]) for trial in run.header.trials], dtype=bool)
-        run.look_again([_SumsLook(found, warmup)])
+        run.look_again([_Look({"jobs", "operations", "transfers"}, found, warmup)])
         if not run.header.imported:
             _take_trials(found, run)
         for measures in found.values():
             measures.prepare_ranks(pctile)
-        run.look_again([_RanksLook(found, warmup)])
+        # Exact percentiles, and the transactions of the slowest jobs, which the sums have named.
+        run.look_again([_Look({"operations", "transactions"}, found, warmup)])
     return found
 
 
 def _take_trials(found: Mapping[int, StoreMeasures], run: MeasuredRun) -> None:
     """Let rates be per second of the trials, as in every other report; a file of ssbench's own has none."""
     for index, measures in found.items():
-        spans = {span.trial: Span(span.begin_ns, span.end_ns) for span in run.sums.spans() if span.treatment == index}
+        spans = {span.trial: (span.begin_ns, span.end_ns) for span in run.sums.spans() if span.treatment == index}
         for cell in measures.cells.values():
             cell.spans = spans or cell.spans
 
 
-class _SumsLook:
-    """Sums up what the jobs did."""
+class _Look:
+    """Shows the measures what of the blocks is theirs; in the second look the ranks are prepared."""
 
-    kinds = frozenset({"jobs", "operations", "transfers"})
-
-    def __init__(self, measures: Mapping[int, StoreMeasures], warmup: npt.NDArray[np.bool_]) -> None:
+    def __init__(
+        self, kinds: Collection[str], measures: Mapping[int, StoreMeasures], warmup: npt.NDArray[np.bool_]
+    ) -> None:
+        self.kinds = frozenset(kinds)
         self._measures = measures
         self._warmup = warmup
 
     def add(self, block: Block) -> None:
-        for treatment, rows in _measured(block.body, self._measures, self._warmup):
-            self._measures[treatment].add(block.kind, rows)
-
-
-class _RanksLook:
-    """Finds exact percentiles and the transactions of the slowest jobs, which the sums have named."""
-
-    kinds = frozenset({"operations", "transactions"})
-
-    def __init__(self, measures: Mapping[int, StoreMeasures], warmup: npt.NDArray[np.bool_]) -> None:
-        self._measures = measures
-        self._warmup = warmup
-
-    def add(self, block: Block) -> None:
-        if block.kind == "operations":
-            for treatment, rows in _measured(block.body, self._measures, self._warmup):
-                self._measures[treatment].collect(rows)
-        else:
+        if block.kind == "transactions":
             for treatment, measures in self._measures.items():
                 measures.add_transactions([record for record in block.body if record.treatment == treatment])
+            return
+        for treatment, rows in _measured(block.body, self._measures, self._warmup):
+            self._measures[treatment].add(block.kind, rows)
 
 
 def _measured(

@@ -8,6 +8,7 @@ import pytest
 
 from bench_common.thresholds import Primary
 from bench_features.archive.trend_chart import draw_trend
+from bench_features.archive.trend_report import list_lines
 from bench_features.archive.trends import build_trend
 from bench_features.archive.types import ArchivedTreatment, Series, TrendPoint
 from bench_features.charts import NARROW, WIDE
@@ -115,6 +116,7 @@ def test_runs_without_a_level():
     zero = TrendPoint("0" * 12, 1.79e9, "27", 0.0, (0.0,), KERNEL)
     trend = build_trend(series(), [zero])
     assert (trend.runs, trend.state, trend.answer) == ([], "few", "no change of docker life in 0 runs")
+    assert any("none" in line for line in list_lines([trend]))
 
 
 def many_kinds():

@@ -268,7 +268,7 @@ def test_drivers_of_a_definition_are_in_one_panel(run):
 
     def panels(treatments):
         source = ChartSource(replace(document, treatments=treatments), MeasuredRun(stats))
-        return [panel.treatments for panel in source.styles.panels(range(4), ("concurrency",))]
+        return [panel.treatments for panel in source.panels(range(4), ("concurrency",))]
 
     assert panels(drivers) == [[0, 1, 2, 3]]
     assert panels([replace(drivers[0], operations={}), *drivers[1:]]) == [[0, 2], [1, 3]]
