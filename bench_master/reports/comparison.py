@@ -353,7 +353,9 @@ def _below(verdicts: VerdictsReport) -> Iterator[str]:
 def flag_lines(verdicts: VerdictsReport) -> Iterator[str]:
     """Yield what the diagnosis found in the runs and in each comparison, once."""
     flags = (*verdicts.runs.flags, *(flag for each in verdicts.comparisons for flag in each.flags))
-    yield from dict.fromkeys(one_line(flag.text) for flag in flags)
+    yield from dict.fromkeys(
+        one_line(flag.text if flag.reason.names_place() else f"{flag.where}: {flag.text}") for flag in flags
+    )
 
 
 FORMATS: Final = "weighbridge.comparisons"
