@@ -23,6 +23,7 @@ from gevent.socket import wait_read
 
 from bench_common import __version__
 from bench_common.safe_text import one_line
+from bench_common.stats.block_types import as_stored
 from bench_common.streams import tell
 from bench_features.live.live_verdict import answer_of
 from bench_features.live.messages import (
@@ -40,6 +41,7 @@ from bench_features.live.messages import (
     to_master,
 )
 from bench_features.live.snapshot import DurationWindow, clean, plan_message, snapshot_message, within
+from bench_master.analysis.subject import describe_subject
 from bench_master.progress.view import final_line
 from bench_master.reports.palette import css_variables, engine_hue
 from bench_master.web.address import Address, bound_address, listen
@@ -208,7 +210,9 @@ class LivePage:
             treatments = run.plan.treatments
             engines = [one.engine for one in treatments]
             hues = {engine: engine_hue(engine) for engine in set(engines)}
-            self._send(Plan(plan_message(run.scenario, [one.title for one in treatments], engines, hues)))
+            subject = describe_subject([as_stored(one) for one in treatments], ())
+            name = subject if run.scenario in subject else f"{run.scenario}: {subject}"
+            self._send(Plan(plan_message(name, [one.title for one in treatments], engines, hues)))
         body = snapshot_message(run.snapshot(), self._window.take(run.durations()))
         body["stopping"] = self._stopped
         stats, margin = run.stats(), None if self._verdicts is None else self._verdicts.margin

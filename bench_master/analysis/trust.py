@@ -137,10 +137,16 @@ def _about(comparison: ComparisonReport, reason: str, among: Sequence[Comparison
 
 
 def flag_texts(verdicts: VerdictsReport, level: FlagLevel, names: Mapping[str, str]) -> Iterator[str]:
-    """Yield each finding of a level once, with all that it was found in; `names` are short ones by title."""
+    """Yield each finding of a level once, with all that it was found in; `names` are short ones by title.
+
+    That a treatment has no single number is a note where its host has none: its value is shown as a range anyhow.
+    """
     found: dict[str, dict[str, None]] = {}
-    for flag in (*verdicts.runs.flags, *(flag for each in verdicts.comparisons for flag in each.flags)):
-        if flag.level == level:
+    flags = (*verdicts.runs.flags, *(flag for each in verdicts.comparisons for flag in each.flags))
+    of_hosts = any(flag.level == "warning" and flag.reason.code is Code.HOST_SERIES for flag in flags)
+    for flag in flags:
+        own: FlagLevel = "note" if of_hosts and flag.reason.code is Code.NO_SINGLE_NUMBER else flag.level
+        if own == level:
             is_placed = flag.reason.names_place() or not flag.where
             places = found.setdefault(flag.reason.sentence(names), {})
             places |= {} if is_placed else {names.get(flag.where, flag.where): None}

@@ -194,8 +194,9 @@ def incomplete_text(document: ReportDocument) -> str:
 
 
 def _can_continue(document: ReportDocument) -> bool:
-    """Whether the file has what a run needs to continue; standard input is no such file."""
-    return document.run_state == "incomplete" and document.run.imported is None and document.stats_file != "-"
+    """Whether the file has what a run needs to continue, as that of a killed one has; standard input is no file."""
+    is_short = document.run_state == "incomplete" or "ends within a block" in (document.damage or "")
+    return is_short and document.run.imported is None and document.stats_file != "-"
 
 
 def _excluded(left_out: int) -> str:

@@ -92,9 +92,7 @@ def check_busy_processes(host: HostSnapshot) -> Iterator[Finding]:
     took = sum(percent for percent, _ in rest)
     if rest:
         named.append(f"{len(rest)} {'more' if named else 'with together'} {took:.0f} %")
-    yield warning(
-        f"other busy processes: {', '.join(named)} of a CPU", "stop them, or measure when they are idle", len(busy)
-    )
+    yield warning(f"other busy processes: {', '.join(named)} of a CPU", "measure when they are idle", len(busy))
 
 
 def _total_ticks(cpu: object) -> int:

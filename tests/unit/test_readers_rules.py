@@ -116,6 +116,14 @@ def test_signs_are_told_and_the_only_treatment_has_each_time_once(run):
     assert not (re.search("^  job  ", page, re.MULTILINE) and "  job p50" in page.partition("Side by side")[0])
 
 
+def test_a_drift_of_the_host_is_told_once():
+    """Its treatments drift with it: that stands beside their values, and with -v."""
+    document = source_of("drift").document
+    page, full = ("\n".join(lines(document, full=full)) for full in (False, True))
+    assert ("no single number" in page, full.count("no single number")) == (False, 2)
+    assert "188 to 440 ms, drifted" in page
+
+
 def test_trust_takes_few_lines(run):
     """From the line of trust to the next section."""
     page = list(lines(source_of(run).document))

@@ -56,7 +56,7 @@ def test_a_reader_stops_the_run_and_both_are_told(workspace, over):
         seen[name] = data
         if name == "state" and data["done"] > 5 and len(data["points"]) and data["points"][-1][4]:
             break
-    assert seen["plan"]["scenario"] == "workspace"
+    assert seen["plan"]["scenario"].startswith("workspace: `sh -c ")
     assert seen["plan"]["treatments"][0]["engine"] == "native"
     state = seen["state"]
     assert (state["planned"], state["trial"]["total"]) == (200, 2)
