@@ -113,7 +113,8 @@ def test_an_archive_that_fails_at_the_end_does_not_lose_the_run(archive_folder, 
 def test_a_run_is_judged_by_the_archive_that_it_goes_into(archive_folder, tmp_path):
     """The first one has nothing to be held against: a gate is not green, and the run is kept; so is the next one."""
     words = ("--archive", archive_folder, "--baseline", "trend", "--fail-on", "slower")
-    for earlier, name in (("no earlier run of this treatment in the archive", "a"), ("only 1 earlier run of this kind", "b")):
+    answers = {"a": "no earlier run of this treatment in the archive", "b": "only 1 earlier run of this kind"}
+    for name, earlier in answers.items():
         (tmp_path / name).mkdir()
         done = run_scenario(tmp_path / name, *words)
         assert done.returncode == 4, done.stderr
