@@ -1,17 +1,17 @@
 """The blocks of a stats file as declared types: what the reader checks, and what every reader of a file gets.
 
-Keys that older files and imports do not have are not required. A block may have more keys than its type; the reader
-keeps them. docs/stats-file.rst explains what their names do not say.
+Keys that imports do not have are not required. A block may have more keys than its type: of a header, a host and a
+footer the reader drops them, of others it keeps them. docs/stats-file.rst explains what their names do not say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, NotRequired, TypeAlias, TypedDict, cast
+from typing import Annotated, Any, Final, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
 from bench_common.host_info import Fingerprint, Number, Texts
 from bench_common.job_kind import installed_job_type
@@ -205,10 +205,10 @@ class Definition(Struct, frozen=True):
 
 def definition_of(treatment: StoredTreatment) -> Definition:
     """Return what a treatment runs, with keys that are not declared, too; raise `ValueError` if it is malformed."""
-    job = treatment.job or {}
-    msgspec.convert(job, StoredJob)
-    rest = {"container": treatment.container or {}, "services": treatment.services or {}}
-    return replace(msgspec.convert(rest, Definition), job=cast("StoredJob", job))
+    job: Any = treatment.job or {}
+    found = Definition(job, treatment.container or {}, treatment.services or {})
+    msgspec.convert(asdict(found), Definition)
+    return found
 
 
 def as_stored(treatment: Treatment) -> StoredTreatment:

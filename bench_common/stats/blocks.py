@@ -1,8 +1,8 @@
 """Decodes the blocks of a stats file within limits, and checks them against the types in `block_types`.
 
-`decode` returns plain maps, with records in those of ``metrics``, ``errors`` and ``outputs``. A body that is nested
-too deeply, has too many items, or is not what its kind declares raises `ValueError` before it takes much memory: an
-item of one byte can become an object of 64. Keys that are not declared are kept.
+`decode` returns Structs of headers, hosts and footers, else plain maps, with records in those of ``metrics``,
+``errors`` and ``outputs``. A body that is nested too deeply, has too many items, or is not what its kind declares
+raises `ValueError` before it takes much memory: an item of one byte can become an object of 64.
 """
 
 from __future__ import annotations
@@ -93,10 +93,7 @@ def most_bytes(kind: str) -> int:
 
 
 def decode(kind: str, data: bytes | memoryview) -> Any:
-    """Return the body of a block of a kind; raise `ValueError` where it is not what the kind declares.
-
-    That is a Struct for a header, a host and a footer, else plain data.
-    """
+    """Return the body of a block of a kind; raise `ValueError` where it is not what the kind declares."""
     try:
         if kind in _ROWS:
             return _ROWS[kind](data)

@@ -102,7 +102,7 @@ def series_key(run: RunSummary, treatment: StoredTreatment, measure: Primary | N
     of the hosts.
     """
     identity = None if measure is None else [measure.name, measure.unit, measure.direction]
-    treated = [run.scenario, treatment.labels or {}, parameters(treatment), identity]
+    treated = [run.scenario, treatment.labels, parameters(treatment), identity]
     digest = hashlib.sha256(msgspec.json.encode(treated, order="sorted")).hexdigest()[:32]
     return hashlib.sha256(f"{digest} {', '.join(sorted(run.hosts))}".encode()).hexdigest()[:16]
 

@@ -116,7 +116,7 @@ def build_verdicts(
         and not (ledger.treatments[index].optional and not ledger.outcomes[index]["done"])
     ]
     stored = header.verdicts
-    wanted = options.baseline or stored.baseline or {}
+    wanted = options.baseline or stored.baseline
     every = {index: dict(ledger.treatments[index].labels) for index in trials.measures}
     again = {index: own for index, own in every.items() if is_again(own)}
     every = {index: own for index, own in every.items() if index not in again}

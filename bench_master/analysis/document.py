@@ -297,7 +297,7 @@ def _host(ledger: Aggregator, worker: int, body: StoredHost) -> HostReport:
         environment=body.environment,
         slots=body.slots,
         engines=body.engines,
-        programs=body.programs or {},
+        programs=body.programs,
         fingerprint=body.fingerprint,
         clock=None if body.clock is None else asdict(body.clock),
         samples=_samples(ledger, worker),

@@ -24,8 +24,8 @@ PLAIN: Final = "plain_environment"
 LAYOUT: Final = "layout"
 """Likewise: a layout that is drawn is the default."""
 _PARAMETERS: Final = (
-    "workload", "operations", "concurrency", "iterations", "operation_count", "run_seconds", "rate",
-    "arrivals", "queue_timeout", "swap", "until", "placement", "cold", "cost", PLAIN, LAYOUT,
+    "concurrency", "iterations", "operation_count", "run_seconds", "swap", "until", "placement", "cold", "cost",
+    PLAIN, LAYOUT,
 )  # fmt: skip
 """Parameters of a treatment that refuse.
 
@@ -47,7 +47,7 @@ def parameters(treatment: StoredTreatment) -> dict[str, Any]:
         "arrivals": load.process,
         "queue_timeout": load.queue_timeout_s,
     }
-    found |= {name: getattr(treatment, name) for name in _PARAMETERS if name in treatment.__struct_fields__}
+    found |= {name: getattr(treatment, name) for name in _PARAMETERS}
     found["cold"] = None if found.get("cold") == COLD_STARTS[0] else found.get("cold")
     found["cost"] = found.get("cost") or None
     found |= dict.fromkeys(_meaningless(treatment, found))
@@ -143,7 +143,7 @@ def engine_names(treatment: StoredTreatment) -> Iterator[str]:
     yield f"program of {engine}"
     yield f"storage driver of {engine}"
     definition = definition_of(treatment)
-    for settings in (definition.container or {}, *(definition.services or {}).values()):
+    for settings in (definition.container, *definition.services.values()):
         if settings.get("image"):
             yield f"{IMAGE_DETAIL}{settings['image']} of {engine}"
 
@@ -161,7 +161,7 @@ def known_keys(treatments: Collection[StoredTreatment], hosts: Collection[Stored
             yield from engine_names(treatment)
         for host in hosts:
             yield from host.fingerprint or {}
-            for engine, facts in (host.programs or {}).items():
+            for engine, facts in host.programs.items():
                 yield from (f"{fact} of {engine}" for fact in facts if fact.startswith(PROGRAM_DETAIL))
                 yield from (fact.removeprefix(SIDE_DETAIL) for fact in facts if fact.startswith(_OF_SIDES))
 

@@ -71,7 +71,7 @@ def summary_of(run: MeasuredRun, failures: Failures = "worst") -> RunSummary:
         limits = limits_of(ledger, index, values.median, measure)
         one = TreatmentSummary(entry, measure, values, bool(header.imported), limits)
         treatments[one.title] = one
-    status, scenario = (ledger.footer or StoredFooter()).status, header.scenario.name
+    status = (ledger.footer or StoredFooter()).status
     problem = _problem(header, status, run.damage)
     created = header.created
     incomplete = bool(run.damage) or status != "complete"
@@ -81,7 +81,7 @@ def summary_of(run: MeasuredRun, failures: Failures = "worst") -> RunSummary:
         run_id=header.run_id,
         created=created,
         began_s=_seconds(created),
-        scenario=None if scenario is None else str(scenario),
+        scenario=header.scenario.name,
         hosts=_hosts(ledger),
         harness=str(header.versions.get("weighbridge")),
         margin=header.verdicts.margin,
@@ -169,7 +169,7 @@ def _hosts(ledger: Aggregator) -> dict[str, HostSummary]:
         name = str(body.host or body.environment)
         if name in found and math.isnan(speed):  # one worker of a host measures
             speed = found[name].speed
-        found[name] = HostSummary(body.fingerprint or {}, body.engines or {}, body.programs or {}, speed)
+        found[name] = HostSummary(body.fingerprint or {}, body.engines or {}, body.programs, speed)
     return found
 
 

@@ -39,7 +39,7 @@ class SideDifferences(Struct):
     def refusal(self, pair: Pair) -> Reason | None:
         """Note in what the sides of a pair differ; return why that refuses every word, None if it does not."""
         a, b = (self.ledger.treatments[index] for index in (pair.a, pair.b))
-        titles = (str(a.title), str(b.title))
+        titles = (a.title, b.title)
         differences = [(titles, one) for one in (*parameter_differences(a, b), *timeout_differences(a, b))]
         first, second = (self.hosts(index) for index in (pair.a, pair.b))
         if first and second and set(first) != set(second):
@@ -102,7 +102,7 @@ class SideDifferences(Struct):
     ) -> Iterator[tuple[tuple[str, str], Difference]]:
         a, b = (self.ledger.treatments[index] for index in (pair.a, pair.b))
         between = a.labels.get("environment") != b.labels.get("environment")
-        engines = [str(a.engine)] if a.engine == b.engine else []
+        engines = [a.engine] if a.engine == b.engine else []
         seen = set()
         for one, other in itertools.product(first, second):
             mine, theirs = (host.fingerprint or {} for host in (one, other))

@@ -69,7 +69,7 @@ def short_names(treatments: Sequence[TreatmentReport]) -> list[str]:
     found = []
     for entry in treatments:
         own = {key: value for key, value in entry.treatment.items() if key not in common}
-        found.append(one_line(" ".join(f"{key}={value}" for key, value in own.items()) or str(entry.title)))
+        found.append(one_line(" ".join(f"{key}={value}" for key, value in own.items()) or entry.title))
     return found
 
 
@@ -99,9 +99,7 @@ def _limits(document: ReportDocument) -> Iterator[Limit]:
     if document.incomplete and not document.damage:
         yield "fair", f"the run is {document.run_state}, {document.incomplete[0]}"
     if verdicts is not None:
-        names = dict(
-            zip((str(one.title) for one in document.treatments), short_names(document.treatments), strict=True)
-        )
+        names = dict(zip((one.title for one in document.treatments), short_names(document.treatments), strict=True))
         yield from _limits_of_verdicts(verdicts, names)
     else:
         failed = sum(entry.jobs.failed for entry in ran)

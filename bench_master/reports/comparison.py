@@ -13,12 +13,13 @@ from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_common.safe_text import one_line
 from bench_master.analysis.compare_runs import ADVICE
 from bench_master.analysis.report_types import as_json
-from bench_master.analysis.trust import judge_verdicts
+from bench_master.analysis.trust import flag_texts, judge_verdicts
 from bench_master.analysis.verdict_types import (
     EACH_CONFIRMED,
     ArchiveReport,
     ChangeReport,
     ComparisonReport,
+    FlagLevel,
     NoiseFloorReport,
     RunFileReport,
     VerdictsReport,
@@ -352,10 +353,9 @@ def _below(verdicts: VerdictsReport) -> Iterator[str]:
 
 def flag_lines(verdicts: VerdictsReport) -> Iterator[str]:
     """Yield what the diagnosis found in the runs and in each comparison, once."""
-    flags = (*verdicts.runs.flags, *(flag for each in verdicts.comparisons for flag in each.flags))
-    yield from dict.fromkeys(
-        one_line(flag.text if flag.reason.names_place() else f"{flag.where}: {flag.text}") for flag in flags
-    )
+    levels: tuple[FlagLevel, ...] = ("refusal", "warning", "note")
+    for level in levels:
+        yield from flag_texts(verdicts, level, {})
 
 
 FORMATS: Final = "weighbridge.comparisons"

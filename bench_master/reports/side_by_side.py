@@ -75,7 +75,7 @@ def side_tables(document: ReportDocument, *, full: bool) -> list[SideTable]:
 
 
 def _compared(document: ReportDocument) -> list[list[TreatmentReport]]:
-    by_title = {str(entry.title): entry for entry in document.treatments}
+    by_title = {entry.title: entry for entry in document.treatments}
     groups: dict[Any, list[TreatmentReport]] = {}
     if document.verdicts is not None:
         for each in document.verdicts.comparisons:

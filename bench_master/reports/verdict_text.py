@@ -108,7 +108,7 @@ class VerdictTable:
 
 
 def _labels_by_title(document: ReportDocument) -> dict[str, Mapping[str, Any]]:
-    return {str(entry.title): entry.treatment for entry in document.treatments}
+    return {entry.title: entry.treatment for entry in document.treatments}
 
 
 def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
@@ -437,7 +437,7 @@ _LEVELS: Final[tuple[FlagLevel, ...]] = ("refusal", "warning")
 
 
 def _names_by_title(document: ReportDocument) -> dict[str, str]:
-    return dict(zip((str(entry.title) for entry in document.treatments), treatment_names(document), strict=True))
+    return dict(zip((entry.title for entry in document.treatments), treatment_names(document), strict=True))
 
 
 def notes(document: ReportDocument) -> Iterator[str]:

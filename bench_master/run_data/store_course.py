@@ -91,7 +91,7 @@ class StoreCourse:
         """By treatment, endpoint and operation."""
 
     def _add_treatment(self, index: int, treatment: StoredTreatment) -> None:
-        names = [str(name) for name in treatment.operation_names]
+        names = treatment.operation_names
         verbs = list(dict.fromkeys(over_all_sizes(name) for name in names if not name.endswith(FIRST_BYTE)))
         self._verbs[index] = verbs
         self._verb_of[index] = np.array(

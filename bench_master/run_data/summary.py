@@ -43,7 +43,7 @@ class TreatmentSummary(Struct, frozen=True):
     @property
     def labels(self) -> Mapping[str, Any]:
         """Its labels."""
-        return self.definition.labels or {}
+        return self.definition.labels
 
     @property
     def engine(self) -> str:

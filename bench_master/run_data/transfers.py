@@ -121,7 +121,7 @@ class Transfers(Struct):
         """Return what the jobs of a treatment moved; None if they do all operations."""
         if not (does_one_operation(treatment) or any(owner == index for owner, _ in self.operations)):
             return None
-        names = [str(name) for name in treatment.operation_names]
+        names = treatment.operation_names
         own = [self.operations.get((index, place), _Moved()) for place in range(len(names))]
         by_name = dict(zip(names, own, strict=True))
         total = _Moved()
