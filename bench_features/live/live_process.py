@@ -22,7 +22,6 @@ from gevent.event import Event
 from bench_features.live.live_app import PAGES, LiveApp
 from bench_features.live.live_verdict import AnswerSoFar
 from bench_features.live.messages import MAX_MESSAGE, NICENESS, Ended, Plan, State, StopRun, Welcome, encode, to_page
-from bench_features.live.past import past_points
 from bench_features.live.viewers import Viewers
 from bench_master.web import guard
 from bench_master.web.guard import Guard, Rules
@@ -89,6 +88,8 @@ class LiveProcess:
         gevent.spawn(self._fill, Path(message.stats), began_ns, gap)
 
     def _fill(self, stats: Path, began_ns: int, gap: tuple[float, float]) -> None:
+        from bench_features.live.past import past_points  # a page that sees all of a run needs no reader
+
         try:
             self._viewers.fill(gevent.get_hub().threadpool.apply(past_points, (stats, began_ns, gap)))
         finally:

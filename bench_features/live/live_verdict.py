@@ -16,7 +16,6 @@ import gevent
 
 from bench_common.errors import WeighbridgeError
 from bench_common.safe_text import one_line
-from bench_features.live.past import MOST_BYTES
 from bench_master.formatting import plural
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ LEAST_INTERVAL_S: Final = 5.0
 """How long at least from one answer to the next."""
 COST_FACTOR: Final = 20
 """What making an answer takes may be one part of so many of the time."""
+MOST_BYTES: Final = 64 << 20
+"""Of a larger stats file nothing is read while a page is open: only the report has all of it."""
 MAX_ANSWER_CHARS: Final = 4000
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from bench_common.errors import WeighbridgeError
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile
 from bench_features.live.history import MAX_POINTS, Point
-
-MOST_BYTES: Final = 64 << 20
-"""Of a larger stats file nothing is read while a page is open: only the report has all of it."""
+from bench_features.live.live_verdict import MOST_BYTES
 
 
 def past_points(path: Path, began_ns: int, gap: tuple[float, float]) -> list[Point]:
