@@ -66,13 +66,13 @@ def test_a_run_its_reports_and_comparisons_need_no_feature(without, tmp_path, fe
     compared = without(feature, "compare", "a.stats.gz", "b.stats.gz")
     assert (compared.returncode, complaints(compared)) == (0, [])
     assert "engine=native (" in compared.stdout
-    assert "a.stats.gz: a no-op run measures the harness alone" in compared.stdout
+    assert "a.stats.gz, b.stats.gz: a no-op run measures the harness alone" in compared.stdout
     unknown = without(feature, "compare", "4f2a91", "b.stats.gz")
     assert unknown.returncode == 2
     assert "4f2a91: No such file or directory; a stats file expected" in unknown.stderr
     judged = without(feature, "report-scenario", "-s", "b.stats.gz", "--baseline", "a.stats.gz")
     assert (judged.returncode, complaints(judged)) == (0, [])
-    assert "a.stats.gz: a no-op run measures the harness alone" in judged.stdout
+    assert "a.stats.gz, b.stats.gz: a no-op run measures the harness alone" in judged.stdout
 
 
 @pytest.mark.parametrize(
