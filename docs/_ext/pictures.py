@@ -74,7 +74,7 @@ def draw(docs: Path) -> None:
         for name, source.detail, path in reports:
             write_report_file(report_named(name), source, path)
         shutil.copy(stats, files)
-        (files / f"{run}.yaml").write_text(read.header["scenario"]["text"], "utf-8")
+        (files / f"{run}.yaml").write_text(read.header.scenario.text, "utf-8")
         charts = ChartSource(source.document, source.run)
         for name in CHART_MODULES:
             with suppress(NoChartError):

@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import shlex
+import shutil
 from functools import cache
 
 import msgspec
@@ -344,3 +345,14 @@ def test_nothing_is_left_to_do_in_a_comment():
     """What is missing is said in the documentation, where users see it."""
     word = re.compile("TO" + "DO|FIX" + "ME|XX" + "X")
     assert [path.name for path in SOURCES if word.search(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("document", [GUIDE, ROOT / "docs" / "stats-file.rst"], ids=["user-guide", "stats-file"])
+def test_examples_in_python_run(document, tmp_path, monkeypatch):
+    """With the stats file of a recorded run under the name that they have for one."""
+    shutil.copy(ROOT / "docs" / "data" / "quickstart.stats.gz", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    found = [block.astext() for block in tree(document).findall(nodes.literal_block) if "python" in block["classes"]]
+    assert found
+    for text in found:
+        exec(text, {})
