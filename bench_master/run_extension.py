@@ -24,7 +24,7 @@ A feature has in its ``__init__.py``, which is loaded whenever a run's options a
     AGE = AgeExtension()
 
 and in ``pyproject.toml`` ``age = "ages:AGE"``. The operations are called in this order: `add_options`
-for each parser; `prepare`, `engine_labels`, then `settle` once the options are read; `change_scenario`; `check`
+for each parser; `prepare`, `engine_labels`, then `settle` once the options are read; `change_tree`; `check`
 before anything starts; `around` and `workers`, within which the run takes place, and in it `certificates`; `parts`
 and `finish` when it has ended, `finish` after the reports. A method that is not overridden does nothing. Extensions
 are asked in the order of their names. An option of a feature is a field of the feature's own Struct, which has a
@@ -41,6 +41,7 @@ from msgspec import Struct
 
 from bench_common.cli import CommandParser, read_options
 from bench_common.errors import ExitCode
+from bench_master.options.load import change_load
 from bench_master.registered_parts import load_registered
 from bench_master.run.started_workers import NO_WORKERS, StartedWorkers, together
 
@@ -59,7 +60,10 @@ if TYPE_CHECKING:
     from bench_master.reports import ReportSource
     from bench_master.run.watched_run import WatchedRun
     from bench_master.run_data.measured import AnyPart
-    from bench_master.scenario.model import Scenario
+    from bench_master.scenario.diagnostics import Diagnostics
+    from bench_master.scenario.load import TreeChange
+    from bench_master.scenario.model import Origin
+    from bench_master.scenario.yaml_tree import MappingNode
 
 GROUP: Final = "weighbridge.run_extensions"
 WORKERS: Final = "workers"
@@ -148,9 +152,8 @@ class RunExtension:
         """Return the options with what follows from this feature's own; raise `UsageError` if they contradict."""
         return options
 
-    def change_scenario(self, scenario: Scenario, options: RunOptions) -> Scenario:  # noqa: ARG002  see above
-        """Return the scenario with what the options override of it; raise `UsageError` where they cannot."""
-        return scenario
+    def change_tree(self, options: RunOptions, root: MappingNode, findings: Diagnostics) -> None:
+        """Put what the options override into a scenario's tree, before it is checked."""
 
     def check(self, options: RunOptions) -> None:
         """Raise a `WeighbridgeError` where the feature could not do its part at the end of the run."""
@@ -229,11 +232,18 @@ def prepare(options: RunOptions) -> None:
         extension.prepare(options)
 
 
-def change_scenario(scenario: Scenario, options: RunOptions) -> Scenario:
-    """Return the scenario as every extension's options change it."""
-    for extension in run_extensions().values():
-        scenario = extension.change_scenario(scenario, options)
-    return scenario
+def scenario_change(options: RunOptions, origin: Origin | None = None) -> TreeChange:
+    """Return what changes a scenario's tree to the options of the command line, so that every check covers them.
+
+    `origin` is the tool whose file it was.
+    """
+
+    def change(root: MappingNode, findings: Diagnostics) -> None:
+        change_load(options.load, origin, root, findings)
+        for extension in run_extensions().values():
+            extension.change_tree(options, root, findings)
+
+    return change
 
 
 def expected_workers(options: RunOptions) -> list[ExpectedWorker]:

@@ -39,7 +39,6 @@ from bench_master.commands.run_signals import install_signal_handlers
 from bench_master.coordinator import Coordinator, Policy
 from bench_master.coordinator.policy import StoppingRule
 from bench_master.formatting import plural
-from bench_master.options.load import load_change
 from bench_master.options.run import RunOptions
 from bench_master.plan import Plan, host_notes, is_host_ceiling, look_ahead_note
 from bench_master.progress import choose_view
@@ -61,7 +60,7 @@ from bench_master.run.resume_state import ResumeState
 from bench_master.run.session import RunResult, Session, SessionOptions
 from bench_master.run.sockets import Sockets, load_keys, raise_fd_limit
 from bench_master.run.started_workers import StartedWorkers
-from bench_master.run_extension import run_extensions
+from bench_master.run_extension import run_extensions, scenario_change
 from bench_master.scenario import Scenario
 from bench_master.scenario.dialects import load_scenario_or_definition
 from bench_master.scenario.load import caveats, parse_scenario
@@ -523,7 +522,7 @@ def _restore_group(group: Group, stored: Mapping[str, Any], path: Path) -> Group
 def resumed_scenario(options: RunOptions, past: ResumableRun) -> Scenario:
     """Return the given scenario, else the one that the stats file holds, overrides applied."""
     if options.file is not None:
-        change = partial(load_change, options.load)
+        change = partial(scenario_change, options)
         return load_scenario_or_definition(options.file, options.set, options.definition, change)
     stored = past.header.scenario
-    return parse_scenario(Source(str(stored.path), json.dumps(stored.document)), change=load_change(options.load))
+    return parse_scenario(Source(str(stored.path), json.dumps(stored.document)), change=scenario_change(options))

@@ -43,7 +43,7 @@ from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.coordinator import Policy
 from bench_master.formatting import listed, plural
 from bench_master.options.engines import settle_engine_labels
-from bench_master.options.load import LoadOptions, choose_seed, is_timed, load_change, settle_load_options
+from bench_master.options.load import LoadOptions, choose_seed, is_timed, settle_load_options
 from bench_master.options.report import (
     add_to_job_summary,
     check_chart,
@@ -63,10 +63,10 @@ from bench_master.run_extension import (
     FIRST_PLACES,
     FIRST_RESULTS,
     RunObserver,
-    change_scenario,
     expected_workers,
     prepare,
     run_extensions,
+    scenario_change,
     settled,
     started_by_features,
     started_workers,
@@ -134,7 +134,7 @@ def run(options: RunOptions) -> int:
     if options.more is not None:
         raise UsageError(f"--more {options.more}: it extends a complete run: name its file with --resume FILE")
     assert options.file is not None
-    change = partial(load_change, options.load)
+    change = partial(scenario_change, options)
     return run_loaded(load_scenario_or_definition(options.file, options.set, options.definition, change), options)
 
 
@@ -203,7 +203,7 @@ def _run_plan(
 
 
 def _with_options(scenario: Scenario, options: RunOptions) -> Scenario:
-    """Return the scenario with the treatments that the command line selects and adds, and with its values."""
+    """Return the scenario with the treatments that the command line selects and adds."""
     if options.only and not any(one.takes_host_names(options) for one in run_extensions().values()):
         raise UsageError(
             f"--only {options.only[0]}: expected LABEL=VALUE, such as --only engine=docker; "
@@ -211,14 +211,13 @@ def _with_options(scenario: Scenario, options: RunOptions) -> Scenario:
         )
     scenario = select_treatments(scenario, options.load.only_labels)
     if options.rerun_baseline is not None:
-        scenario = add_rerun_baseline(
-            scenario, options.rerun_baseline, options.verdicts.accept, load_change(options.load)
-        )
+        accept, change = options.verdicts.accept, scenario_change(options)
+        scenario = add_rerun_baseline(scenario, options.rerun_baseline, accept, change)
     # A comparison takes two.
     if scenario.until_verdict is not None and len(scenario.treatments) == 1:
         only = options.load.only_labels[0]
         raise UsageError(f"--only {only}: one treatment is left, and 'until: verdict' has nothing to compare it with")
-    return change_scenario(scenario, options)
+    return scenario
 
 
 def describe_run_seconds(plan: Plan) -> str:

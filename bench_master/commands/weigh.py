@@ -40,10 +40,9 @@ from bench_master.cli import program_name
 from bench_master.commands.run_scenario import run_loaded
 from bench_master.formatting import plural
 from bench_master.options.engines import settle_engine_labels
-from bench_master.options.load import load_change
 from bench_master.options.run import RunOptions, add_shared_run_options
 from bench_master.options.verdict import GATES_EPILOG, apply_verdict_options
-from bench_master.run_extension import FIRST_PLACES, FIRST_RESULTS, OptionGroups, change_scenario, started_by_features
+from bench_master.run_extension import FIRST_PLACES, FIRST_RESULTS, OptionGroups, scenario_change, started_by_features
 from bench_master.scenario.keys_run import MAX_REPEATS
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.matrix import MAX_VALUE_NAME
@@ -305,7 +304,7 @@ def run(options: Options) -> int:
         if others and all(len(words) == 1 and not shutil.which(words[0]) for words in others):
             tell(f"note: these are {len(commands)} commands; quote one with its arguments: {shlex.join(commands)!r}")
     source = Source(SOURCE, scenario_text(scenario_document(options, commands)))
-    scenario = parse_scenario(source, options.run.set, change=load_change(options.run.load))
+    scenario = parse_scenario(source, options.run.set, change=scenario_change(options.run))
     if options.save_scenario is not None:
         document = with_run_options(scenario, options.run)
         _save(scenario_text(document), options.save_scenario)
@@ -714,7 +713,7 @@ def with_run_options(scenario: Scenario, options: RunOptions) -> dict[str, Any]:
     Raises `UsageError` for values that no run would accept.
     """
     verdicts = options.verdicts
-    apply_verdict_options(change_scenario(scenario, options), verdicts)
+    apply_verdict_options(scenario, verdicts)
     given = {
         "seed": options.load.seed,
         "baseline": dict(verdicts.baseline) or None,

@@ -17,7 +17,6 @@ from bench_common.units import format_duration
 from bench_master.coordinator.share import MAX_LOOK_AHEAD
 from bench_master.scenario import Scenario
 from bench_master.scenario.diagnostics import Diagnostics
-from bench_master.scenario.load import TreeChange
 from bench_master.scenario.model import Origin
 from bench_master.scenario.overrides import node_of, set_everywhere, set_path
 from bench_master.scenario.yaml_tree import MappingNode, SourceLocation
@@ -144,18 +143,14 @@ def settle_load_options(scenario: Scenario, options: LoadOptions) -> LoadOptions
     return options
 
 
-def load_change(options: LoadOptions, origin: Origin | None = None) -> TreeChange:
-    """Return what changes a scenario's tree to the load of the command line, so that every check covers it.
+def change_load(options: LoadOptions, origin: Origin | None, root: MappingNode, findings: Diagnostics) -> None:
+    """Change a scenario's tree to the load of the command line.
 
     `origin` is the tool whose file it was: in some of them a length takes precedence over a number of jobs.
     """
-
-    def change(root: MappingNode, findings: Diagnostics) -> None:
-        for flag, key, value in _given(options, origin, root, findings):
-            set_everywhere(root, key, value, SourceLocation(flag), findings)
-        _change_repeats(options, root, findings)
-
-    return change
+    for flag, key, value in _given(options, origin, root, findings):
+        set_everywhere(root, key, value, SourceLocation(flag), findings)
+    _change_repeats(options, root, findings)
 
 
 def _given(

@@ -92,17 +92,35 @@ def apply_overrides(root: MappingNode, overrides: Iterable[str], findings: Diagn
 
 def set_everywhere(root: MappingNode, key: str, value: Any, place: SourceLocation, findings: Diagnostics) -> None:
     """Set a run key for the whole scenario; it replaces the key, and those that exclude it, in every job too."""
-    jobs = root.values.get("jobs")
-    inner = [root.values.get("job"), *(jobs.values.values() if isinstance(jobs, MappingNode) else ())]
-    for job in inner:
-        if isinstance(job, MappingNode):
-            for name in _excluded_keys(key):
-                job.values.pop(name, None)
-    for owner in (root, *inner):
-        matrix = owner.values.get("matrix") if isinstance(owner, MappingNode) else None
-        if isinstance(matrix, MappingNode) and set(_excluded_keys(key)) & matrix.values.keys():
-            findings.add(place, f"the matrix varies '{key}'; use --set 'matrix.{key}=[{value}]' instead")
+    excluded = _excluded_keys(key)
+    for job in jobs_of(root):
+        for name in excluded:
+            job.values.pop(name, None)
+    refuse_varied(root, excluded, value, place, findings)
     _set_key(root, key, node_of(value, place), place)
+
+
+def jobs_of(root: MappingNode) -> list[MappingNode]:
+    """Return the jobs that the tree has, whether it has one or several."""
+    jobs = root.values.get("jobs")
+    found = [root.values.get("job"), *(jobs.values.values() if isinstance(jobs, MappingNode) else ())]
+    return [job for job in found if isinstance(job, MappingNode)]
+
+
+def refuse_varied(
+    root: MappingNode, keys: Sequence[str], value: Any, place: SourceLocation, findings: Diagnostics
+) -> None:
+    """Report that a matrix varies one of these keys, whose first is to be set to one value."""
+    for owner in (root, *jobs_of(root)):
+        matrix = owner.values.get("matrix")
+        if not isinstance(matrix, MappingNode):
+            continue
+        listed = matrix.values.get("include")
+        entries = listed.items if isinstance(listed, ListNode) else ()
+        if set(keys) & matrix.values.keys():
+            findings.add(place, f"the matrix varies '{keys[0]}'; use --set 'matrix.{keys[0]}=[{value}]' instead")
+        elif any(isinstance(entry, MappingNode) and set(keys) & entry.values.keys() for entry in entries):
+            findings.add(place, f"the matrix's 'include' varies '{keys[0]}'; use --set matrix.include=[...] instead")
 
 
 def node_of(value: Any, place: SourceLocation) -> Node:

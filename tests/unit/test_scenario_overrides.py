@@ -1,9 +1,11 @@
 """``--set`` and the load of the command line: applied before any check, so every check holds for them."""
 
+from functools import partial
+
 import pytest
 
 from bench_common.errors import ScenarioError
-from bench_master.options.load import LoadOptions, load_change
+from bench_master.options.load import LoadOptions, change_load
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.yaml_tree import Source
 
@@ -21,7 +23,9 @@ matrix: {container.memory: [1GiB], include: [{container.memory: 2GiB}]}
 
 def load(*overrides, **options):
     """Return the scenario with overrides applied."""
-    return parse_scenario(Source("s.yaml", TEXT), overrides, change=load_change(LoadOptions(**options)))
+    return parse_scenario(
+        Source("s.yaml", TEXT), overrides, change=partial(change_load, LoadOptions(**options), None)
+    )
 
 
 def problems(*overrides, **options):
@@ -128,6 +132,8 @@ def test_a_switch_for_what_the_matrix_varies_is_refused():
     """A switch cannot silently take a dimension away."""
     (problem,) = problems("matrix.rate=[1/s, 2/s]", rate="4/s", operation_count=9)
     assert problem.startswith("--rate 4/s: the matrix varies 'rate'")
+    (problem,) = problems("matrix.include=[{engine: docker, rate: 1/s}]", rate="4/s", operation_count=9)
+    assert problem.startswith("--rate 4/s: the matrix's 'include' varies 'rate'")
 
 
 def test_a_wrong_switch_is_refused():

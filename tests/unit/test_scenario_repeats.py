@@ -7,10 +7,10 @@ import pytest
 from bench_common.cli import read_options
 from bench_common.errors import ScenarioError, UsageError
 from bench_master.cli import build_parser
-from bench_master.options.load import load_change
 from bench_master.options.run import RunOptions
 from bench_master.plan import is_host_ceiling, make_plan, more_rounds
 from bench_master.plan_text import ExpectedWorker, render_plan
+from bench_master.run_extension import scenario_change
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.model import UntilVerdict, is_again
 from bench_master.scenario.yaml_tree import Source
@@ -36,7 +36,7 @@ def with_options(*words, **keys):
     options = read_options(
         RunOptions, build_parser(["run-scenario"]).parse_args(["run-scenario", "-f", "s.yaml", *words])
     )
-    return load(load_change(options.load), **keys)
+    return load(scenario_change(options), **keys)
 
 
 def test_repeats_may_go_on_until_every_comparison_is_settled():

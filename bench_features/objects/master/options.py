@@ -10,16 +10,17 @@ from bench_common.argument_types import InvalidValue, int_range
 from bench_common.errors import UsageError
 from bench_common.options import Option, add_options
 from bench_common.secret import Secret
-from bench_common.units import parse_size
+from bench_common.units import format_duration, parse_size
 from bench_features.objects.master.store_options import STORE_OPTIONS, StoreFlags
 from bench_master.run_extension import OptionGroups, RunExtension
+from bench_master.scenario.overrides import jobs_of, node_of, refuse_varied, set_path
+from bench_master.scenario.yaml_tree import MappingNode, SourceLocation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from bench_common.treatment import Treatment
     from bench_master.options.run import RunOptions
-    from bench_master.scenario.model import Scenario
+    from bench_master.scenario.diagnostics import Diagnostics
 
 MAX_CONTAINERS: Final = 10**6
 MAX_BLOCK_BYTES: Final = 1 << 30
@@ -64,36 +65,29 @@ def _size(text: str) -> int:
     return size
 
 
-def apply_object_options(scenario: Scenario, options: ObjectOptions) -> Scenario:
-    """Return the scenario with `-c`, `-b`, `-p` and `--delete-after` in its jobs on objects."""
-    given = {
-        "--container-count": ("containers", options.container_count),
-        "--block-size": ("block_bytes", options.block_size),
-        "--policy": ("policy", options.policy),
-        "--delete-after": ("delete_after_s", options.delete_after),
-    }
-    wanted = {flag: pair for flag, pair in given.items() if pair[1] is not None}
-    if not wanted:
-        return scenario
-    import msgspec
-
-    from bench_features.objects.common.rules import objects_job
-    from bench_features.objects.master.part import ObjectKeys
-
-    kind = ObjectKeys()
-    if not any(map(kind.owns, scenario.treatments)):
-        flag, (_, value) = next(iter(wanted.items()))
-        raise UsageError(f"{flag} {value}: the scenario has no jobs on objects")
-    changes: dict[str, object] = dict(wanted.values())
-    if options.delete_after == 0:
-        changes["delete_after_s"] = None
-
-    def change(treatment: Treatment) -> Treatment:
-        if not kind.owns(treatment):
-            return treatment
-        return msgspec.structs.replace(treatment, job=msgspec.structs.replace(objects_job(treatment), **changes))
-
-    return msgspec.structs.replace(scenario, treatments=tuple(change(treatment) for treatment in scenario.treatments))
+def change_objects(options: ObjectOptions, root: MappingNode, findings: Diagnostics) -> None:
+    """Put `-c`, `-b`, `-p` and `--delete-after` into the jobs on objects of a scenario's tree."""
+    after = options.delete_after
+    given = (
+        ("--container-count", "containers.count", options.container_count),
+        ("--block-size", "block", options.block_size),
+        ("--policy", "containers.policy", options.policy),
+        ("--delete-after", "delete_after", format_duration(after) if after else after),
+    )
+    jobs = [job for job in jobs_of(root) if "objects" in job.values]
+    for flag, name, value in given:
+        if value is None:
+            continue
+        place, key = SourceLocation(f"{flag} {value}"), f"objects.{name}"
+        if not jobs:
+            findings.add(place, "the scenario has no jobs on objects")
+        refuse_varied(root, (key,), value, place, findings)
+        for job in jobs:
+            own = job.values["objects"]
+            if value == 0 and isinstance(own, MappingNode):  # never: as without the key
+                own.values.pop(name, None)
+            else:
+                set_path(job, key, node_of(value, place), place, findings)
 
 
 class ObjectExtension(RunExtension):
@@ -103,12 +97,13 @@ class ObjectExtension(RunExtension):
     keeps_options = True
 
     def add_options(self, groups: OptionGroups) -> None:
-        """Add what overrides them."""
-        add_options(groups.named("object stores (overrides the scenario)"), ObjectOptions)
+        """Add what overrides them; a command without a scenario file has no jobs on objects."""
+        if groups.takes_file:
+            add_options(groups.named("object stores (overrides the scenario)"), ObjectOptions)
 
-    def change_scenario(self, scenario: Scenario, options: RunOptions) -> Scenario:
-        """Return the scenario with these values in its jobs on objects."""
-        return apply_object_options(scenario, options.extensions.of(ObjectOptions))
+    def change_tree(self, options: RunOptions, root: MappingNode, findings: Diagnostics) -> None:
+        """Put these values into the jobs on objects."""
+        change_objects(options.extensions.of(ObjectOptions), root, findings)
 
 
 class StoreExtension(RunExtension):
@@ -117,7 +112,7 @@ class StoreExtension(RunExtension):
     Options = StoreFlags
 
     def add_options(self, groups: OptionGroups) -> None:
-        """Add the login; a command without a scenario file has no jobs on objects."""
+        """Add the login, for the same commands."""
         if groups.takes_file:
             add_options(groups.named(STORE_OPTIONS), StoreFlags)
 

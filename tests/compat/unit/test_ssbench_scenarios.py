@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from bench_common.cli import read_options
 from bench_common.errors import ScenarioError, UsageError
 from bench_features.objects.common.job import Objects, SizeClass, Sizes
-from bench_features.objects.master.options import ObjectOptions, apply_object_options
-from bench_master.cli import run_command_line
-from bench_master.options.load import LoadOptions, load_change, settle_load_options
+from bench_master.cli import build_parser, run_command_line
+from bench_master.options.load import LoadOptions, settle_load_options
+from bench_master.options.run import RunOptions
+from bench_master.run_extension import scenario_change
 from bench_master.scenario.dialects import load_scenario_or_definition, scenario_text
 from bench_master.scenario.load import parse_scenario
 from bench_master.scenario.model import DefinitionFlags
@@ -208,38 +210,49 @@ def test_what_the_command_line_gives_may_be_missing_in_the_file(tmp_path):
     assert scenario.treatments[0].operation_count == 9
 
 
-def load_of(tmp_path, **given):
+def options_of(*words):
+    return read_options(RunOptions, build_parser(["run-scenario"]).parse_args(["run-scenario", "-f", "x", *words]))
+
+
+def change_of(*words):
+    return partial(scenario_change, options_of(*words))
+
+
+def load_of(tmp_path, *words):
     """Return the treatment of the whole scenario under options of the command line, and the options as they apply."""
-    of_objects = {name: given.pop(name) for name in ObjectOptions.__struct_fields__ if name in given}
-    options = LoadOptions(**given)
-    scenario = load_scenario_or_definition(saved(tmp_path, WHOLE), change=partial(load_change, options))
-    (treatment,) = apply_object_options(scenario, ObjectOptions(**of_objects)).treatments
-    return treatment, settle_load_options(scenario, options)
+    scenario = load_scenario_or_definition(saved(tmp_path, WHOLE), change=change_of(*words))
+    (treatment,) = scenario.treatments
+    return treatment, settle_load_options(scenario, options_of(*words).load)
 
 
 def test_the_flags_have_the_precedence_of_ssbench(tmp_path):
     """-r before -o, both before the file's own; users of the file are those of all workers, as with -u."""
-    treatment, options = load_of(tmp_path, operation_count=5, run_seconds=30.0)
+    treatment, options = load_of(tmp_path, "-o", "5", "-r", "30")
     assert (treatment.run_seconds, treatment.operation_count, options.user_count) == (30.0, None, 7)
-    treatment, options = load_of(tmp_path, operation_count=5, user_count=3)
+    treatment, options = load_of(tmp_path, "-o", "5", "-u", "3")
     assert (treatment.run_seconds, treatment.operation_count, options.user_count) == (None, 5, 3)
 
 
 def test_the_flags_change_the_jobs(tmp_path):
-    treatment, _ = load_of(tmp_path, container_count=80, block_size=4096, policy="silver", delete_after=60)
+    treatment, _ = load_of(tmp_path, *["-c", "80", "-b", "4KiB", "-p", "silver", "--delete-after", "60"])
     job = treatment.job
     assert (job.containers, job.block_bytes, job.policy, job.delete_after_s) == (80, 4096, "silver", 60)
-    treatment, _ = load_of(tmp_path, delete_after=0)
+    treatment, _ = load_of(tmp_path, "--delete-after", "0")
     assert treatment.job.delete_after_s is None
 
 
 def test_both_sizes_on_the_command_line_are_refused_for_other_scenarios():
-    both = partial(load_change, LoadOptions(operation_count=5, run_seconds=30.0))
+    both = change_of("-o", "5", "-r", "30")
     with pytest.raises(UsageError, match="--run-seconds 30s: not allowed with -o 5"):
         load_scenario_or_definition("noop", change=both)
     scenario = load_scenario_or_definition("noop")
     with pytest.raises(UsageError, match="--container-count 3: the scenario has no jobs on objects"):
-        apply_object_options(scenario, ObjectOptions(container_count=3))
+        load_scenario_or_definition("noop", change=change_of("-c", "3"))
+    varied = ["matrix.objects.block=[4KiB, 8KiB]"]
+    with pytest.raises(UsageError, match=r"--block-size 5: the matrix varies 'objects.block'; use --set 'matrix.obj"):
+        load_scenario_or_definition("objects/quick", varied, change=change_of("-b", "5"))
+    with pytest.raises(UsageError, match="--policy a/b: "):
+        load_scenario_or_definition("objects/quick", change=change_of("-p", "a/b"))
     assert settle_load_options(replace(scenario, user_count=4), LoadOptions()).user_count == 4
 
 
