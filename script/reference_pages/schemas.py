@@ -56,7 +56,8 @@ def report_page() -> str:
         "Fields of reports",
         paragraph(
             "The fields of ``--format json``, from the schema that ``bench-master report-scenario --schema`` prints. "
-            "Times are in seconds unless a name or a field says otherwise. `Reports <../reports.rst>`_ explains them."
+            "Times are in seconds unless a name or a field says otherwise. "
+            "`Reports <../user-guide.rst#reports>`_ explains them."
         ),
         *_sections(report_schema()["$defs"], optional="may be absent"),
     )
