@@ -7,6 +7,7 @@ def documents() -> dict[str, str]:
     """Return the text of each document by its name below docs/reference."""
     return {
         "commands.rst": commands.page(),
+        "inventory-keys.rst": schemas.inventory_page(),
         "messages.rst": schemas.message_page(),
         "reasons.rst": reasons.page(),
         "report-fields.rst": schemas.report_page(),

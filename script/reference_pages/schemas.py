@@ -1,4 +1,4 @@
-"""The references of scenario keys, report fields and messages, from the JSON schemas of these."""
+"""The references of scenario keys, inventory keys, report fields and messages, from the JSON schemas of these."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 
 from bench_common import messages
 from bench_common.fields import KIB, VERSION
+from bench_features.fleet.inventory import inventory_format, launcher_names
 from bench_master.analysis.report_schema import field_descriptions, report_schema
 from bench_master.scenario import scenario_schema
 from reference_pages.rst import document, entry, heading, paragraph, plain
@@ -47,6 +48,19 @@ def scenario_page() -> str:
         paragraph(f"{matrix}."),
         heading("cell", target="part-cell"),
         paragraph("The keys of a matrix with one value each, as in ``baseline``, ``aa`` and the matrix's lists."),
+    )
+
+
+def inventory_page() -> str:
+    """Return the document of the keys of a host in an inventory."""
+    hosts = inventory_format(launcher_names()).schema()["properties"]["hosts"]
+    (host,) = (shape for shape in hosts["additionalProperties"]["anyOf"] if "properties" in shape)
+    return document(
+        "Inventory keys",
+        paragraph("The keys of ``hosts.yaml``. `The fleet <../fleet.rst>`_ explains their use."),
+        heading("Keys of a host"),
+        "All but the first three are also keys of a group, and of ``defaults``.",
+        *_entries(host, required="required"),
     )
 
 
