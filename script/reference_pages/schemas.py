@@ -23,6 +23,34 @@ _LARGE = 1 << 53
 _MODULES = ("messages", "fields", "host_info", "records", "requirements", "treatment")
 """The modules of bench_common that declare what messages are made of."""
 
+_VALUES = """The key decides the type of its value:
+
+===========  =======================================================================================================
+text         Exactly as written: ``no``, ``010``, ``12:30``, ``1e3`` and ``null`` stay text where the key takes text.
+number,      As in JSON. What another reader of YAML might guess is refused: ``010``, ``1_000``, ``12:30``, numbers
+boolean      in quotes; ``yes``, ``no``, ``on``, ``off``.
+size         ``512MiB``, ``2GiB``, ``512MB``, or a whole number of bytes.
+duration     ``500ms``, ``90s``, ``1h30m``, or a number of seconds; units from large to small.
+command      A list of words, ``[sleep, "5"]``; or text, which is split into words as a shell would split it. No
+             shell runs it: for one, write ``[sh, -c, "a | b"]``.
+===========  =======================================================================================================
+
+The same units hold in keys, options, thresholds and gates:
+
+==========  ========================================================================================================
+unit of     spelled
+==========  ========================================================================================================
+time        ``d h m min s ms us µs ns``
+size        ``B``, binary ``KiB MiB GiB TiB`` and, as engines have it, ``Ki Mi Gi Ti K M G T k m g t``, decimal
+            ``kB KB MB GB TB``
+rate        a number of times by a unit of time: ``200/s``, ``30/min``, ``5/h``, ``2/d``; also ``sec second minute
+            hour day``
+share       ``%``: ``3%`` is a margin, ``margin: 0.03`` is refused
+==========  ========================================================================================================
+
+``m`` is a minute of a time, and 1024 * 1024 bytes of a size. A file is one YAML document of at most 1 MiB, without
+duplicate keys and tags."""
+
 
 def scenario_page() -> str:
     """Return the document of scenario keys."""
@@ -38,8 +66,10 @@ def scenario_page() -> str:
         "Scenario keys",
         paragraph(
             "Every key with its type, default and meaning, from the schema that ``bench-master validate-scenario "
-            "--schema`` prints. `Scenarios <../scenarios.rst>`_ explains their use and how values are written."
+            "--schema`` prints. `Scenarios <../scenarios.rst>`_ explains their use."
         ),
+        heading("How values are written"),
+        _VALUES,
         heading("At the top level"),
         *_entries(schema, required="required"),
         *_sections(parts, required="required"),
