@@ -1,6 +1,6 @@
 """The documents of docs/reference, which the program itself is the source of."""
 
-from reference_pages import commands, formats, reasons, schemas
+from reference_pages import commands, formats, reasons, schemas, workloads
 
 
 def documents() -> dict[str, str]:
@@ -13,4 +13,5 @@ def documents() -> dict[str, str]:
         "reasons.rst": reasons.page(),
         "report-fields.rst": schemas.report_page(),
         "scenario-keys.rst": schemas.scenario_page(),
+        "workloads.rst": workloads.page(),
     }
