@@ -1,4 +1,4 @@
-"""What each store of ``script/store`` can do, by Weighbridge's own S3 client: the table of docs/objects.rst.
+"""What each store of ``script/store`` can do, by Weighbridge's own S3 client.
 
 Each store that is built here is started in a folder of its own, asked for everything that jobs and clean-ups ask for,
 and ended. A check that fails is printed with what the store said.

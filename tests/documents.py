@@ -28,9 +28,9 @@ def rows(path, *heads):
 
 @cache
 def study_charts():
-    """Return the rows of the published charts in ``docs/workloads.rst``: name, scenario, option of the run, chart."""
-    table = rows(ROOT / "docs" / "workloads.rst", "published chart", "run", "draw")
-    return [(theirs, *run.partition(" ")[::2], chart) for theirs, run, chart in table]
+    """Return the published charts of ``docs/workloads.rst``: scenario, option of the run, chart."""
+    table = rows(ROOT / "docs" / "workloads.rst", "run", "draw")
+    return [(*run.partition(" ")[::2], chart) for run, charts in table for chart in charts.split(", ")]
 
 
 def blocks(path, *classes):

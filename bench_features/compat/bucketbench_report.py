@@ -38,7 +38,7 @@ class _TreatmentCell:
 
 
 class BucketbenchReport:
-    """Writes the tables of bucketbench."""
+    """Writes the tables of bucketbench: rates by threads."""
 
     name: ClassVar[str] = "bucketbench"
     needs_times: ClassVar[bool] = True

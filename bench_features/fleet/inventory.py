@@ -1,8 +1,8 @@
 """Reads ``hosts.yaml``: the hosts of a fleet, how each is reached, and which workers it runs.
 
-Every key with its type, default and meaning is in one table, against which `docs/fleet.rst` is tested. What a host
-does not set itself comes from its groups, then from ``defaults``. All mistakes in a file are reported at once, each
-with file, line and column.
+Every key with its type, default and meaning is in one table, of which docs/reference/inventory-keys.rst is made. What
+a host does not set itself comes from its groups, then from ``defaults``. All mistakes in a file are reported at once,
+each with file, line and column.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def inventory_format(launchers: tuple[str, ...]) -> Record:
         Field(
             "services_address",
             Text("an IP address", r"^[^\s/@]+$"),
-            "IP address at which other hosts reach its services (default: its address, if that is its own)",
+            "IP address at which other hosts reach its services, needed behind NAT or a forwarded port (default: its "
+            "address, if that is its own)",
         ),
         Field(
             "groups", ListOf(Text("a group"), unique=True), "groups that it belongs to; a later one takes precedence"
@@ -136,7 +137,7 @@ def _settings(launchers: tuple[str, ...]) -> tuple[Field, ...]:
         Field(
             "env",
             MapOf("environment variables", r"^[A-Za-z_][A-Za-z0-9_]*$", Text(allow_empty=True)),
-            "environment variables of its workers, such as DOCKER_HOST to configure an engine",
+            "environment variables of its workers, such as DOCKER_HOST to configure an engine; not for secrets",
         ),
         Field(
             "allow_host_mounts",
@@ -153,30 +154,49 @@ def _settings(launchers: tuple[str, ...]) -> tuple[Field, ...]:
         Field(
             "allow_host_settings",
             ListOf(Text("a host setting such as sys/kernel/rcu_expedited or vm.swappiness"), unique=True),
-            "settings of the host's kernel that scenarios may change while a trial runs",
+            "settings of the host's kernel that scenarios may change while a trial runs, such as vm.swappiness",
         ),
         Field("allow_native", Boolean(), "let scenarios run programs of the host (engine native)", default=True),
         Field(
             "engines",
             MapOf("engines by label", NAME_PATTERN, Text("ENGINE:PROGRAM or ENGINE:ADDRESS")),
-            "engines that its workers have under labels, such as {new: crun:/opt/crun/bin/crun}",
+            "engines that its workers have under labels, such as {new: 'crun:/opt/crun/bin/crun'}",
         ),
-        Field("index", Boolean(), "let the host's own pip install packages from its own index", default=True),
-        Field("user", Text("a user's name", r"^[^\s:@/]+$"), "user to log in as (default: your local user name)"),
+        Field(
+            "index",
+            Boolean(),
+            "let the host's own pip install the packages of others from its own index; else everything is sent",
+            default=True,
+        ),
+        Field(
+            "user",
+            Text("a user's name", r"^[^\s:@/]+$"),
+            "user to log in as (default: that of ssh_config, or your local user name)",
+        ),
         Field("port", Quantity(WHOLE, minimum=1, maximum=65535), "port of its SSH server", SSH_PORT),
-        Field("key", Text("a file"), "private key for the login (default: the agent's keys and those in ~/.ssh)"),
+        Field(
+            "key",
+            Text("a file"),
+            "private key for the login; one with a passphrase must be loaded into the agent (default: the agent's "
+            "keys and those in ~/.ssh)",
+        ),
         Field(
             "jump",
             Text("a host of this inventory, or [user@]address[:port]", r"^[^\s/]+$"),
-            "jump host to connect through",
+            "jump host to connect through: [user@]address[:port], or a host of this file (default: that of "
+            "ssh_config, or none)",
         ),
         Field("python", Text("a program"), "Python 3.11 or newer to use there (default: the first one found)"),
         Field(
             "directory",
             Text("a directory"),
-            "where Weighbridge is installed, relative to the home (default: .local/share/weighbridge)",
+            "where Weighbridge is installed, relative to the home directory (default: .local/share/weighbridge)",
         ),
-        Field("master", Text("a host's name or IP address", r"^[^\s/@]+$"), "address at which it reaches the master"),
+        Field(
+            "master",
+            Text("a host's name or IP address", r"^[^\s/@]+$"),
+            "address at which it reaches the master (default: as seen by its SSH server)",
+        ),
         Field("tunnel", Boolean(), "reach the master through the SSH connection", default=False),
         Field("launcher", Choice("launcher", launchers), "launcher that starts its workers", "ssh"),
         Field(

@@ -55,7 +55,7 @@ class _Case:
 
 
 class JunitReport:
-    """Writes one suite: cases of the run, of each threshold, gate, claim and comparison; text without colours."""
+    """Writes test cases for Jenkins, GitLab and others: of the run, of each threshold, gate, claim and comparison."""
 
     name: ClassVar[str] = "junit"
     needs_times: ClassVar[bool] = False

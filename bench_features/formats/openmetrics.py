@@ -54,7 +54,10 @@ _MAX_CHARS: Final = 1000
 
 
 class OpenMetricsReport:
-    """Writes one line for each sample; the labels are the scenario's name and those of the treatment."""
+    """Writes a file for node_exporter's textfile collector: a line for each sample.
+
+    The labels are the scenario's name and those of the treatment.
+    """
 
     name: ClassVar[str] = "openmetrics"
     needs_times: ClassVar[bool] = False

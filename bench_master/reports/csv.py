@@ -46,7 +46,7 @@ _COURSE_COLUMNS: Final = ("trial", "second", "endpoint")
 
 
 class CsvReport:
-    """Writes a header line and the rows. Times are seconds; a cell without a value is empty.
+    """Writes a row for each measure of a treatment, and for each comparison. Times are seconds, empty cells no value.
 
     The first columns are the treatments' labels; a label with the name of another column becomes ``label_NAME``.
     """

@@ -48,7 +48,7 @@ MOST_ERRORS: Final = 10
 
 
 class HtmlReport:
-    """Writes the page."""
+    """Writes one page with charts, which loads nothing."""
 
     name: ClassVar[str] = "html"
     needs_times: ClassVar[bool] = False

@@ -159,7 +159,7 @@ def _add_record(found: dict[int, JobDetails], record: _Record) -> None:
 
 
 class JsonReport:
-    """Writes the document as indented JSON; a figure without a value is null, never NaN or an infinity."""
+    """Writes everything as indented JSON, for programs; a figure without a value is null, never NaN or infinity."""
 
     name: ClassVar[str] = "json"
     needs_times: ClassVar[bool] = False

@@ -1,4 +1,4 @@
-"""The references of scenario keys, report fields and messages, from the JSON schemas of these."""
+"""The references of scenario keys, inventory keys, report fields and messages, from the JSON schemas of these."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 
 from bench_common import messages
 from bench_common.fields import KIB, VERSION
+from bench_features.fleet.inventory import inventory_format, launcher_names
 from bench_master.analysis.report_schema import field_descriptions, report_schema
 from bench_master.scenario import scenario_schema
 from reference_pages.rst import document, entry, heading, paragraph, plain
@@ -21,6 +22,34 @@ _LARGE = 1 << 53
 """Bounds from here on say no more than that a number is stored in 64 bits."""
 _MODULES = ("messages", "fields", "host_info", "records", "requirements", "treatment")
 """The modules of bench_common that declare what messages are made of."""
+
+_VALUES = """The key decides the type of its value:
+
+===========  =======================================================================================================
+text         Exactly as written: ``no``, ``010``, ``12:30``, ``1e3`` and ``null`` stay text where the key takes text.
+number,      As in JSON. What another reader of YAML might guess is refused: ``010``, ``1_000``, ``12:30``, numbers
+boolean      in quotes; ``yes``, ``no``, ``on``, ``off``.
+size         ``512MiB``, ``2GiB``, ``512MB``, or a whole number of bytes.
+duration     ``500ms``, ``90s``, ``1h30m``, or a number of seconds; units from large to small.
+command      A list of words, ``[sleep, "5"]``; or text, which is split into words as a shell would split it. No
+             shell runs it: for one, write ``[sh, -c, "a | b"]``.
+===========  =======================================================================================================
+
+The same units hold in keys, options, thresholds and gates:
+
+==========  ========================================================================================================
+unit of     spelled
+==========  ========================================================================================================
+time        ``d h m min s ms us µs ns``
+size        ``B``, binary ``KiB MiB GiB TiB`` and, as engines have it, ``Ki Mi Gi Ti K M G T k m g t``, decimal
+            ``kB KB MB GB TB``
+rate        a number of times by a unit of time: ``200/s``, ``30/min``, ``5/h``, ``2/d``; also ``sec second minute
+            hour day``
+share       ``%``: ``3%`` is a margin, ``margin: 0.03`` is refused
+==========  ========================================================================================================
+
+``m`` is a minute of a time, and 1024 * 1024 bytes of a size. A file is one YAML document of at most 1 MiB, without
+duplicate keys and tags."""
 
 
 def scenario_page() -> str:
@@ -37,8 +66,10 @@ def scenario_page() -> str:
         "Scenario keys",
         paragraph(
             "Every key with its type, default and meaning, from the schema that ``bench-master validate-scenario "
-            "--schema`` prints. `Scenarios <../scenarios.rst>`_ explains their use and how values are written."
+            "--schema`` prints. `Scenarios <../scenarios.rst>`_ explains their use."
         ),
+        heading("How values are written"),
+        _VALUES,
         heading("At the top level"),
         *_entries(schema, required="required"),
         *_sections(parts, required="required"),
@@ -50,13 +81,27 @@ def scenario_page() -> str:
     )
 
 
+def inventory_page() -> str:
+    """Return the document of the keys of a host in an inventory."""
+    hosts = inventory_format(launcher_names()).schema()["properties"]["hosts"]
+    (host,) = (shape for shape in hosts["additionalProperties"]["anyOf"] if "properties" in shape)
+    return document(
+        "Inventory keys",
+        paragraph("The keys of ``hosts.yaml``. `The fleet <../fleet.rst>`_ explains their use."),
+        heading("Keys of a host"),
+        "All but the first three are also keys of a group, and of ``defaults``.",
+        *_entries(host, required="required"),
+    )
+
+
 def report_page() -> str:
     """Return the document of the JSON report's fields."""
     return document(
         "Fields of reports",
         paragraph(
             "The fields of ``--format json``, from the schema that ``bench-master report-scenario --schema`` prints. "
-            "Times are in seconds unless a name or a field says otherwise. `Reports <../reports.rst>`_ explains them."
+            "Times are in seconds unless a name or a field says otherwise. "
+            "`Reports <../user-guide.rst#reports>`_ explains them."
         ),
         *_sections(report_schema()["$defs"], optional="may be absent"),
     )

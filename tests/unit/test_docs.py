@@ -1,13 +1,11 @@
 """What README and docs/ say is so: they are valid, and their names, tables, commands and links are the program's."""
 
 import ast
-import importlib
 import re
 import shlex
 import shutil
 from functools import cache
 
-import msgspec
 import pytest
 from documents import DOCUMENTS, ROOT, literals, rows, tree
 from docutils import nodes
@@ -185,7 +183,7 @@ def test_the_messages_to_look_up_are_the_programs_own():
     """Each message of the troubleshooting table stands, word for word, in the code."""
     code = "\n".join(path.read_text("utf-8") for path in SOURCES)
     words = [row[0] for row in rows(GUIDE, "message")]
-    assert len(words) > 10
+    assert len(words) > 5
     unknown = [text for text in words if text.replace("engine docker", "engine {treatment.engine}") not in code]
     assert [text for text in unknown if "a stats file expected" not in text] == []
 
@@ -223,26 +221,6 @@ def test_every_example_of_a_scenario_uses_known_keys(document):
 
 
 # -- protocol -----------------------------------------------------------------------------------------------------
-
-
-def value_of(place):
-    """Return the constant, or the default of the field, at ``module:NAME`` or ``module:Class.field``."""
-    module, name = place.split(":")
-    owner, _, field = name.partition(".")
-    found = getattr(importlib.import_module(module), owner)
-    if not field:
-        return found
-    return next(entry.default for entry in msgspec.structs.fields(found) if entry.name == field)
-
-
-def test_the_deadlines_are_the_codes():
-    """Each default in the table of deadlines is that of the code."""
-    table = rows(ARCHITECTURE, "deadline", "default")
-    assert len(table) > 15
-    wrong = {
-        place: value_of(place) for place, default, _ in table if float(default.removesuffix(" s")) != value_of(place)
-    }
-    assert wrong == {}
 
 
 @pytest.mark.parametrize("port", [CONTROL_PORT, RESULTS_PORT, WORK_PORT])

@@ -5,8 +5,6 @@ import time
 
 import msgspec
 import pytest
-from documents import ROOT, tree
-from docutils import nodes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -326,13 +324,6 @@ def test_the_schema_has_the_keys():
     """Editors complete the keys of a metric."""
     text = str(scenario_schema())
     assert all(word in text for word in ("'regex'", "'json'", "'better'", "'prepare'", "'cleanup'"))
-
-
-def test_the_documented_example_is_a_scenario():
-    """The example of docs/workloads.rst can be copied."""
-    blocks = [block.astext() for block in tree(ROOT / "docs" / "workloads.rst").findall(nodes.literal_block)]
-    (example,) = [text for text in blocks if text.startswith("name: my benchmark")]
-    assert [one.engine for one in parse_scenario(Source("own.yaml", example)).treatments] == ["docker", "native"]
 
 
 # -- services -----------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def test_what_is_no_rate_is_refused(text, said):
 
 def test_one_list_of_units_holds_everywhere():
     """The reference lists it, and keys, options, thresholds and rates read each of them alike."""
-    page = ROOT / "docs" / "scenarios.rst"
+    page = ROOT / "docs" / "reference" / "scenario-keys.rst"
     listed = {kind: re.findall(r"[\w\u00b5]+|%", text) for kind, text in rows(page, "unit of", "spelled")}
     assert set(listed["time"]) == set(TIME_UNITS)
     assert set(listed["size"]) & set(SIZE_UNITS) == set(SIZE_UNITS)

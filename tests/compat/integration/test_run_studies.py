@@ -53,7 +53,7 @@ def draw_charts(name, run, document):
     """Draw each of the study's charts from this run; a metric of a tool that is not here (blogbench) is left out."""
     source = ReportSource(StatsFile(run.stats))
     metrics = {metric for row in document["treatments"] for metric, found in row["metrics"].items() if found["n"]}
-    for _, scenario, _, chart in study_charts():
+    for scenario, _, chart in study_charts():
         words = chart.split()
         chosen = dict(zip(words[1::2], words[2::2], strict=True))
         if scenario != name or chosen.get("--metric") not in {None, *metrics}:

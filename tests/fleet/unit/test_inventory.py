@@ -6,7 +6,7 @@ from documents import ROOT, rows
 from bench_common.errors import ScenarioError, UsageError
 from bench_features.fleet.fleet import launcher_class
 from bench_features.fleet.hosts import expand
-from bench_features.fleet.inventory import inventory_format, load_inventory, parse_inventory
+from bench_features.fleet.inventory import load_inventory, parse_inventory
 
 LAUNCHERS = ("local", "ssh")
 
@@ -182,17 +182,6 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 FLEET = ROOT / "docs" / "fleet.rst"
-
-
-def test_the_table_of_keys_is_the_format():
-    """docs/fleet.rst has each key of a host with its default, in the order of the format, and no other."""
-    (host,) = (field for field in inventory_format(LAUNCHERS).fields if field.name == "hosts")
-    fields = host.shape.value.record.fields
-    documented = {key: default for key, default, _ in rows(FLEET, "key", "default")}
-    assert list(documented) != []
-    assert set(documented) == {field.name for field in fields}
-    given = {field.name: str(field.default).lower() for field in fields if field.default is not None}
-    assert {name: documented[name] for name in given} == given
 
 
 def test_the_table_of_launchers_is_what_is_there():

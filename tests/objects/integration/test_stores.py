@@ -338,7 +338,7 @@ def test_s3_tells_a_wrong_clock_region_or_key_in_plain_words(store):
 
 @pytest.mark.parametrize("built", ["versitygw", pytest.param("minio", marks=pytest.mark.slow)], indirect=True)
 def test_another_server_of_s3(built):
-    """Each check of the table in docs/objects.rst, but names that not every store takes; and who is refused."""
+    """Each check of benchmarks/stores.py, but names that not every store takes; and who is refused."""
     found = stores.check(built)
     found.pop("odd names")
     assert found == dict.fromkeys(found, "")
