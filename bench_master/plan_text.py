@@ -108,7 +108,9 @@ def _head(
         text = f"until every comparison is settled, at most {rule.at_most}"
         budget = "" if rule.budget_s is None else f", for {format_duration(rule.budget_s)}"
         yield from _field("Rounds", f"{text}{budget}: a look after each, from the fifth on")
-    about = format_span(seconds if rule is None or rule.budget_s is None else min(seconds, rule.budget_s))
+    about = format_span(seconds)
+    if rule is not None and rule.budget_s is not None and rule.budget_s < seconds:
+        about = f"{format_span(rule.budget_s)} and the round that is running then"
     yield from _field("Time", f"{'at most ' if rule else ''}about {about}{', if:' if assumptions else ''}")
     for assumption in assumptions:
         yield from _wrap(" " * _HEAD + "- ", assumption)

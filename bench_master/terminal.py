@@ -82,10 +82,10 @@ def paint(text: str) -> str:
 
 
 def pager_command(environ: Mapping[str, str] = os.environ) -> str:
-    """Return the user's pager; ``less`` if none is set, nothing where it is off or not installed."""
+    """Return the user's pager; ``less`` if none is set, nothing where it is off, not installed, or in CI."""
     command = environ.get("PAGER")
     if command is None:
-        return "less" if shutil.which("less", path=environ.get("PATH")) else ""
+        return "less" if not environ.get("CI") and shutil.which("less", path=environ.get("PATH")) else ""
     return "" if command.strip() in ("", "cat") else command
 
 

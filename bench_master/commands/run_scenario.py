@@ -239,6 +239,7 @@ def _resume(options: RunOptions) -> int:
     with watching(options) as observers, closing(opened) as past, run_claim(str(past.header.run_id)):
         if past.complete and options.more is None:
             tell(f"{path}: the run is complete; nothing to resume (--more N extends it by N rounds)")
+            restore_options(options, past)  # refuses what contradicts the run
             # A gate that nobody judges must not be green.
             source = ReportSource(StatsFile(path), options.report.pctile, options.verdicts)
             return _judge(source, ExitCode.OK) if options.verdicts.has_gates else int(ExitCode.OK)

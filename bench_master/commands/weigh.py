@@ -29,11 +29,12 @@ from bench_common.engine_traits import (
     engine_traits,
     parse_engine_label,
 )
-from bench_common.errors import UsageError
+from bench_common.errors import UsageError, did_you_mean
 from bench_common.files import write_new
 from bench_common.options import Option, add_options
 from bench_common.safe_text import one_line, shorten
 from bench_common.streams import tell
+from bench_common.thresholds import JOBS_PER_S
 from bench_common.treatment import OWN_COMMAND, USAGES
 from bench_common.units import format_share
 from bench_master.cli import program_name
@@ -446,6 +447,9 @@ def _parameters(options: Options, commands: Sequence[str]) -> dict[str, list[str
             raise UsageError(f"{flag} {name}: no command has {{{name}}} in it")
         if name in found:
             raise UsageError(f"{flag} {name}: the parameter is given twice")
+        twice = [value for place, value in enumerate(values) if value in values[:place]]
+        if twice:
+            raise UsageError(f"{flag} {name}: {twice[0]!r} is given twice; leave one out")
         found[name] = values
     return found
 
@@ -512,8 +516,6 @@ def check_options(options: Options, commands: Mapping[str, tuple[str, ...]]) -> 
     _check_words(options, [*options.words, *(word for words in commands.values() for word in words)])
     _check_images(options)
     load = options.run.load
-    if load.user_count is not None:
-        raise UsageError(f"--user-count {load.user_count}: give --concurrency {load.user_count} instead")
     if load.until is not None and options.repeats is not None:
         raise UsageError(
             f"--runs {options.repeats}: with --until verdict the run itself finds out how many it takes; leave it "
@@ -675,7 +677,17 @@ def _metrics(options: Options) -> tuple[dict[str, dict[str, str]], str | None]:
             f"--primary max-rss: write {MAX_RSS} (plain processes that take more than the worker does) or "
             f"{MEMORY_PEAK} (containers)"
         )
+    _check_measure(measure, found)
     return found, usual if measure == TIME else measure
+
+
+def _check_measure(measure: str, metrics: Mapping[str, object]) -> None:
+    words = (TIME, *USAGES, "max-rss", *metrics)
+    if "." not in measure and measure not in (*words, *COST_UNITS, JOBS_PER_S):
+        raise UsageError(
+            f"--primary {measure}: unknown measure{did_you_mean(measure, words)}; expected {', '.join(words)}, or "
+            f"one of `{program_name()} list measures`, such as job.p95"
+        )
 
 
 def _usage(measure: str, options: Options) -> dict[str, str]:

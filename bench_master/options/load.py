@@ -18,7 +18,7 @@ from bench_master.coordinator.share import MAX_LOOK_AHEAD
 from bench_master.scenario import Scenario
 from bench_master.scenario.diagnostics import Diagnostics
 from bench_master.scenario.model import Origin
-from bench_master.scenario.overrides import node_of, set_everywhere, set_path
+from bench_master.scenario.overrides import node_of, refuse_varied, set_everywhere, set_path
 from bench_master.scenario.yaml_tree import MappingNode, SourceLocation
 from bench_master.verdicts.stopping import DEFAULT_MOST_ROUNDS, FEWEST_ROUNDS, MOST_ROUNDS
 
@@ -150,6 +150,9 @@ def change_load(options: LoadOptions, origin: Origin | None, root: MappingNode, 
     """
     for flag, key, value in _given(options, origin, root, findings):
         set_everywhere(root, key, value, SourceLocation(flag), findings)
+    users = options.user_count
+    if users is not None:
+        refuse_varied(root, "concurrency", users, SourceLocation(f"-u {users}"), findings)
     _change_repeats(options, root, findings)
 
 

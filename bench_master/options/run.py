@@ -55,10 +55,12 @@ _SIZE: Final = (
 )
 _WITHOUT_FILE: Final[Mapping[str, Option | None]] = {
     "engine": engine_option(f"weigh under this engine, or {_LABELLED}", takes_names=True),
+    "user_count": None,
     "run_seconds": length_option("--run-seconds"),
     "metric": None,
 }
-"""Options of a command that says itself what to measure: its -r are rounds, its --metric is one to measure."""
+"""Options of a command that says itself what to measure: its -r are rounds, its --metric is one to measure, and its
+jobs in flight are --concurrency."""
 _timeout: Final = duration_from(0.5, ": a busy host is not a dead one")
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bench_common.engine_traits import engine_traits
+from bench_common.engine_traits import engine_names, engine_traits
 from bench_common.errors import InfrastructureError, UsageError, WeighbridgeError, did_you_mean
 from bench_common.job_rules import rules_of
 from bench_common.safe_text import one_line
-from bench_common.treatment import CONTAINER_PATH, Treatment
+from bench_common.treatment import CONTAINER_PATH, Guest, Treatment
 from bench_master.run.preflight import own_programs
 from bench_workloads.registry import debian_packages, workload_classes
 
@@ -36,17 +36,25 @@ def check_programs(treatments: Sequence[Treatment], environment: str, find: Find
         concerned = treatment.environment in (None, environment) and engine_traits(treatment.engine).runs_on_host
         if treatment.optional or not concerned:
             continue
-        path = treatment.container.env.get("PATH") or _search_path(treatment)
-        for program in own_programs(treatment):
-            # A relative path is one of the jobs' own directory.
-            is_here = "/" not in program or Path(program).is_absolute()
-            if is_here and found(program, path) is None:
+        path, folder = treatment.container.env.get("PATH") or _search_path(treatment), treatment.container.directory
+        for written in (*own_programs(treatment), *_programs_of_steps(treatment)):
+            program = written if "/" not in written else os.path.normpath(Path(folder or "", written))
+            # Without a directory of the scenario's a relative path is one of the job's own.
+            if ("/" not in written or Path(program).is_absolute()) and found(program, path) is None:
                 own[program] = path
         needed = rules_of(treatment).host_programs().get("")
         if needed and found(needed, path) is None:
             of_workloads[needed] = None
     if own or of_workloads:
         raise _missing(own, of_workloads)
+
+
+def _programs_of_steps(treatment: Treatment) -> Iterator[str]:
+    """Yield what the steps beside an own command look for on the PATH."""
+    own = treatment.job.own if isinstance(treatment.job, Guest) else None
+    for command in (own.setup, own.prepare, own.cleanup) if own is not None else ():
+        if command and "/" not in command[0] and "{" not in command[0]:
+            yield command[0]
 
 
 def _search_path(treatment: Treatment) -> str:
@@ -82,14 +90,15 @@ def _own_text(program: str, search_path: str) -> str:
             return f"{shown} is a directory; a program was expected"
         if path.exists():
             return f"{shown} is not executable: chmod +x it"
-        return f"there is no program {shown} on this host, which engine native runs its commands on"
+        hint = did_you_mean(path.name, _programs(str(path.parent)))
+        return f"there is no program {shown} on this host, which engine native runs its commands on{hint}"
     here = shutil.which(program)
     if here is not None:
         return (
             f"engine native finds no program {shown!r} in {one_line(search_path)}, its PATH beside containers; write "
             f"{one_line(here)}, or say environment: inherit"
         )
-    hint = did_you_mean(program, _programs(search_path))
+    hint = did_you_mean(program, [*engine_names(), *_programs(search_path)])  # engines stand before a command
     return f"no program {shown!r} in this host's PATH, which engine native runs its commands on{hint}"
 
 

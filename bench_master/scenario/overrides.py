@@ -49,7 +49,7 @@ def apply_profile(root: MappingNode, findings: Diagnostics) -> str:
     as the full one.
     """
     scale = root.values.get(SCALE)
-    if not isinstance(scale, ScalarNode) or scale.text == FULL:
+    if not isinstance(scale, ScalarNode) or scale.text in (FULL, ""):
         return FULL
     profiles = root.values.get(PROFILES)
     known = profiles.values if isinstance(profiles, MappingNode) else {}
@@ -96,7 +96,7 @@ def set_everywhere(root: MappingNode, key: str, value: Any, place: SourceLocatio
     for job in jobs_of(root):
         for name in excluded:
             job.values.pop(name, None)
-    refuse_varied(root, excluded, value, place, findings)
+    refuse_varied(root, key, value, place, findings)
     _set_key(root, key, node_of(value, place), place)
 
 
@@ -107,20 +107,22 @@ def jobs_of(root: MappingNode) -> list[MappingNode]:
     return [job for job in found if isinstance(job, MappingNode)]
 
 
-def refuse_varied(
-    root: MappingNode, keys: Sequence[str], value: Any, place: SourceLocation, findings: Diagnostics
-) -> None:
-    """Report that a matrix varies one of these keys, whose first is to be set to one value."""
+def refuse_varied(root: MappingNode, key: str, value: Any, place: SourceLocation, findings: Diagnostics) -> None:
+    """Report that a matrix varies a key that is to be set to one value, or one that this would exclude."""
+    keys = _excluded_keys(key)
     for owner in (root, *jobs_of(root)):
         matrix = owner.values.get("matrix")
         if not isinstance(matrix, MappingNode):
             continue
         listed = matrix.values.get("include")
         entries = listed.items if isinstance(listed, ListNode) else ()
-        if set(keys) & matrix.values.keys():
-            findings.add(place, f"the matrix varies '{keys[0]}'; use --set 'matrix.{keys[0]}=[{value}]' instead")
-        elif any(isinstance(entry, MappingNode) and set(keys) & entry.values.keys() for entry in entries):
-            findings.add(place, f"the matrix's 'include' varies '{keys[0]}'; use --set matrix.include=[...] instead")
+        included = {name for entry in entries if isinstance(entry, MappingNode) for name in entry.values}
+        for name in keys:
+            if name in matrix.values:
+                findings.add(place, f"the matrix varies '{name}'; use --set 'matrix.{key}=[{value}]' instead")
+            elif name in included:
+                text = f"the matrix's 'include' varies '{name}'; use --set 'matrix.include=[...]' instead"
+                findings.add(place, text)
 
 
 def node_of(value: Any, place: SourceLocation) -> Node:

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 _COMMANDS = ("command", "container.command")
 _WITH_A_RATE = ("arrivals", "queue_timeout")
-_ENDS = "'operation_count' (-o) or 'run_seconds' (-r)"
+_ENDS = "'operation_count' (-o) or 'run_seconds' (--run-seconds)"
 
 
 class ResolvedScenario(Struct, frozen=True):

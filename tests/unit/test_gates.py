@@ -416,3 +416,6 @@ def test_a_gate_on_a_complete_run_that_is_resumed_is_judged(tmp_path, capsys):
     for words, status in (([], 0), (["--fail-on", "faster"], 0), (["--fail-on", "slower"], 1)):
         assert run_command_line(["run-scenario", "--resume", str(path), *words]) == status
     assert "--fail-on slower: failed: podman is slower" in capsys.readouterr().err
+    for words in (["-u", "5"], ["--set", "repeats=9"]):
+        assert run_command_line(["run-scenario", "--resume", str(path), *words]) == 2
+        assert "leave it out" in capsys.readouterr().err

@@ -48,6 +48,20 @@ def test_a_command_that_is_not_there_is_an_error_of_the_user(monkeypatch, tmp_pa
             check_programs([treatment(command)], "local")
 
 
+def test_what_the_scenario_has_a_directory_for_is_looked_for_there(tmp_path):
+    """A relative path; and the programs of steps beside a command are looked for on the PATH."""
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "tool").write_text("")
+    settings = ContainerSettings(command=("build/tol",), directory=str(tmp_path))
+    with pytest.raises(UsageError, match=f"no program {tmp_path}/build/tol on this host"):
+        check_programs([treatment(container=settings)], "local")
+    (tmp_path / "build" / "tol").symlink_to("/bin/true")
+    check_programs([treatment(container=settings)], "local")
+    steps = Guest("command", {}, OwnCommand(command=("true",), prepare=("no-such-step",)))
+    with pytest.raises(UsageError, match="no program 'no-such-step' in this host's PATH"):
+        check_programs([treatment(job=steps)], "local")
+
+
 def test_a_workloads_program_is_the_hosts_fault(monkeypatch):
     """As an image that is missing is; the message names the package."""
     job = Guest("sysbench-cpu", {})
@@ -59,7 +73,7 @@ def test_a_workloads_program_is_the_hosts_fault(monkeypatch):
 
 def test_what_a_run_does_not_need_of_this_host_is_not_looked_for():
     """Images have their own programs, other hosts theirs, jobs may make some, and optional treatments may fail."""
-    made = Guest("command", {}, OwnCommand(command=("/tmp/made", "x"), prepare=("make", "x")))
+    made = Guest("command", {}, OwnCommand(command=("/tmp/made", "x"), prepare=("./make", "x")))
     given = Guest("command", {}, OwnCommand(command=("{answers.program}",)))
     needless = [
         treatment("none", engine="docker"),
@@ -125,7 +139,7 @@ def test_workers_are_asked_for_the_files_of_measured_programs():
 
 def test_what_is_no_file_of_a_host_before_the_run_is_not_asked_for():
     """A program of an image or of another host, one that jobs make or that is filled in, or of a job's directory."""
-    made = Guest("command", {}, OwnCommand(command=("/tmp/made", "x"), prepare=("make", "x")))
+    made = Guest("command", {}, OwnCommand(command=("/tmp/made", "x"), prepare=("./make", "x")))
     given = Guest("command", {}, OwnCommand(command=("{answers.program}",)))
     plan = [
         treatment("tool", engine="docker"),

@@ -132,6 +132,11 @@ def test_a_switch_for_what_the_matrix_varies_is_refused():
     """A switch cannot silently take a dimension away."""
     (problem,) = problems("matrix.rate=[1/s, 2/s]", rate="4/s", operation_count=9)
     assert problem.startswith("--rate 4/s: the matrix varies 'rate'")
+    (problem,) = problems("matrix.iterations=[1, 2]", operation_count=9)
+    assert problem == "-o 9: the matrix varies 'iterations'; use --set 'matrix.operation_count=[9]' instead"
+    (problem,) = problems("matrix.concurrency=[1, 2]", user_count=9)
+    assert problem == "-u 9: the matrix varies 'concurrency'; use --set 'matrix.concurrency=[9]' instead"
+    assert problems("scale=") == ["--set scale=: empty; expected the name of a profile"]
     (problem,) = problems("matrix.include=[{engine: docker, rate: 1/s}]", rate="4/s", operation_count=9)
     assert problem.startswith("--rate 4/s: the matrix's 'include' varies 'rate'")
 

@@ -128,6 +128,9 @@ def test_the_plan_says_how_long_it_may_go_on():
     assert "Settle       1m after each trial" in shown
     assert "Rounds       until every comparison is settled, at most 20, for 1h: a look after" in shown
     assert "Time         at most about 39" in shown
+    scenario = load(repeats={**UNTIL, "budget": "5s"})
+    shown = render_plan(scenario, make_plan(scenario, 1), [ExpectedWorker()])
+    assert "Time         at most about 5s and the round that is running then" in shown
 
 
 def test_more_rounds_follow_those_of_the_plan():

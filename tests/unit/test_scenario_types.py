@@ -440,7 +440,7 @@ def test_a_rate_opens_the_load():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("rate: 5/s", "s.yaml:3:7: 'rate' needs an end: set 'operation_count' (-o) or 'run_seconds' (-r)"),
+        ("rate: 5/s", "s.yaml:3:7: 'rate' needs an end: set 'operation_count' (-o) or 'run_seconds' (--run-seconds)"),
         (
             "rate: 5/s\niterations: 2",
             "s.yaml:4:13: 'iterations' counts the jobs of a slot and cannot be used with 'rate'",

@@ -188,3 +188,7 @@ def test_the_pager_is_the_users_or_less(tmp_path):
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     assert pager_command({"PATH": str(tmp_path)}) == "less"
+    assert [pager_command({"PATH": str(tmp_path), "CI": "true", **own}) for own in ({}, {"PAGER": "more"})] == [
+        "",
+        "more",
+    ]

@@ -375,10 +375,18 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("native --jbo command -- true", "unknown option --jbo (did you mean '--job'?)"),
         ("native --job comand -- true", "(did you mean 'command'?)"),
         ("native --concurrency 0 -- true", "'0': expected a whole number from 1 to 65536"),
-        ("native -u 3 -- true", "--user-count 3: give --concurrency 3 instead"),
+        ("native -u 3 -- true", "unknown option -u"),
+        (
+            "native --job command --primary tim -- true",
+            "--primary tim: unknown measure (did you mean 'time'?); expected time, user, ",
+        ),
+        ("'a {N}' -L N 1,2,1", "-L N: '1' is given twice; leave one out"),
         ("native docker --until verdict --repeats 3 -- true", "or give --max-rounds"),
         ("native --until verdict -- true", "--until verdict: 'until: verdict' needs a second treatment"),
-        ("native --rate 5/s --save-scenario x.yaml -- true", "set 'operation_count' (-o) or 'run_seconds' (-r)"),
+        (
+            "native --rate 5/s --save-scenario x.yaml -- true",
+            "set 'operation_count' (-o) or 'run_seconds' (--run-seconds)",
+        ),
         ("native --set enginse=x --dry-run -- true", "(did you mean 'engines'?)"),
     ],
 )

@@ -81,7 +81,7 @@ def change_objects(options: ObjectOptions, root: MappingNode, findings: Diagnost
         place, key = SourceLocation(f"{flag} {value}"), f"objects.{name}"
         if not jobs:
             findings.add(place, "the scenario has no jobs on objects")
-        refuse_varied(root, (key,), value, place, findings)
+        refuse_varied(root, key, value, place, findings)
         for job in jobs:
             own = job.values["objects"]
             if value == 0 and isinstance(own, MappingNode):  # never: as without the key
