@@ -159,14 +159,13 @@ class ChartSums:
 
     def _add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event; all rows of a trial come before its end."""
-        trial, at_ns = event.get("trial"), event.get("at_ns")
-        if not isinstance(trial, int) or not isinstance(at_ns, int):
+        if event["kind"] not in ("trial-begin", "trial-end"):
             return
-        entry = self._trials.setdefault(trial, TrialJobs())
-        if event.get("kind") == "trial-begin":
-            entry.begin_ns = at_ns
-        elif event.get("kind") == "trial-end":
-            entry.end_ns = at_ns
+        entry = self._trials.setdefault(event["trial"], TrialJobs())
+        if event["kind"] == "trial-begin":
+            entry.begin_ns = event["at_ns"]
+        else:
+            entry.end_ns = event["at_ns"]
             entry.close()
 
     def _add_metrics(self, records: Sequence[MetricRecord]) -> None:

@@ -118,16 +118,16 @@ class PlannedJobs:
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Note the looks at the verdicts, and the trials that they made needless."""
-        kind, trial = event.get("kind"), event.get("trial")
+        kind = event["kind"]
         if kind in ("last-look", "look", "rounds-over"):
             self.looks.append(event)
         elif kind == RESUMED and event.get("more_trials"):
             self.extensions.append(len(event["more_trials"]))
-        elif kind == "trial-skipped" and "reason" in event and isinstance(trial, int):
-            self._unneeded.add(trial)
+        elif kind == "trial-skipped" and "reason" in event:
+            self._unneeded.add(event["trial"])
             for measured in self._measured.values():
-                if trial in measured:
-                    measured.remove(trial)
+                if event["trial"] in measured:
+                    measured.remove(event["trial"])
 
     def trials(self, treatment: int) -> Sequence[int]:
         """Return the measured trials of a treatment that were needed."""
@@ -462,56 +462,51 @@ class Aggregator:
         group.treatments[record.treatment] += not self.is_warmup(record.trial)
 
     def _add_event(self, event: Mapping[str, Any]) -> None:
-        kind = str(event.get("kind"))
+        kind = event["kind"]
         self.events[kind] += 1
-        self.course.add(event)
-        self.clocks.add(event)
+        self.course.add_event(event)
+        self.clocks.add_event(event)
         self.disturbances.add_event(event)
-        self.neighbours.add(event)
+        self.neighbours.add_event(event)
         self.watches.add_event(event)
-        if kind == RESUMED:
-            self.footer = None
-            if isinstance(event.get("at_ns"), int):
-                self.resumed_ns.append(event["at_ns"])
         self.plan.add_event(event)
         self.populations.add_event(event)
         self.traced.add_event(event)
         self.harness.add_event(event)
-        if kind == "worker-lost":
-            who = event.get("worker_id", event.get("worker"))
-            self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
-            self._note_loss(event, self.lost_workers[-1])
-        trial, at_ns = event.get("trial"), event.get("at_ns")
-        if not isinstance(trial, int) or not 0 <= trial < len(self._trials) or not isinstance(at_ns, int):
-            return
+        if kind == RESUMED:
+            self.footer = None
+            self.resumed_ns.append(event["at_ns"])
+        elif kind == "worker-lost":
+            self._note_loss(event)
+        elif kind in ("packed", "trial-begin", "trial-end") and event["trial"] < len(self._trials):
+            self._add_trial_event(kind, event["trial"], event)
+
+    def _note_loss(self, event: Mapping[str, Any]) -> None:
+        who = event.get("worker_id", event.get("worker"))
+        self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
+        trial = event.get("trial")
+        if trial is not None and trial < len(self._trials) and not self.is_warmup(trial):
+            self.spoilt.setdefault(trial, self.lost_workers[-1])
+
+    def _add_trial_event(self, kind: str, trial: int, event: Mapping[str, Any]) -> None:
         if kind == "packed":
             self.packings.add_event(event)
             self.plan.returned[trial] += event.get("returned", 0)
-        if kind in ("trial-begin", "trial-end"):
-            bracket = self.trial_brackets.setdefault(trial, [None, None])
-            if kind == "trial-begin":
-                bracket[:] = [None, None]
-                self.spoilt.pop(trial, None)  # a resumed run does it again
-                takers = event.get("workers")
-                self._takers[trial] = frozenset(takers if isinstance(takers, list) else ())
-            bracket[kind == "trial-end"] = at_ns
-            if not self.is_warmup(trial):
-                self.open.mark_trial(trial, self._trials[trial][0], at_ns, ended=kind == "trial-end")
-        if kind == "trial-end":
-            self._add_missing(event, trial)
-
-    def _note_loss(self, event: Mapping[str, Any], who: str) -> None:
-        trial = event.get("trial")
-        if type(trial) is int and 0 <= trial < len(self._trials) and not self.is_warmup(trial):
-            self.spoilt.setdefault(trial, who)
-
-    def _add_missing(self, event: Mapping[str, Any], trial: int) -> None:
-        """Count the jobs of a trial that were never handed out."""
-        missing, outcome = event.get("not_started"), event.get("not_started_outcome")
-        if isinstance(missing, int) and missing > 0 and (trial in self._left_out or not self.is_warmup(trial)):
-            counts = self.outcomes[self._trials[trial][0]]
+            return
+        bracket = self.trial_brackets.setdefault(trial, [None, None])
+        if kind == "trial-begin":
+            bracket[:] = [None, None]
+            self.spoilt.pop(trial, None)  # a resumed run does it again
+            self._takers[trial] = frozenset(event.get("workers", ()))
+        bracket[kind == "trial-end"] = event["at_ns"]
+        if not self.is_warmup(trial):
+            self.open.mark_trial(trial, self._trials[trial][0], event["at_ns"], ended=kind == "trial-end")
+        if kind == "trial-end" and (trial in self._left_out or not self.is_warmup(trial)):
+            # Jobs that were never handed out.
+            missing, counts = event.get("not_started", 0), self.outcomes[self._trials[trial][0]]
             counts["not_started"] += missing
-            counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
+            lost = event.get("not_started_outcome") in ("lost", int(Outcome.LOST))
+            counts["lost" if lost else "aborted"] += missing
 
     @property
     def duration_s(self) -> float | None:

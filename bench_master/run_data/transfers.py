@@ -307,7 +307,7 @@ class PopulationStats:
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event of this kind; one that is damaged is left out."""
-        if event.get("kind") != OBJECTS:
+        if event["kind"] != OBJECTS:
             return
         counts: dict[str, Any] = {name: event.get(name) for name in _COUNTS}
         phase, seconds, treatment = event.get("phase"), event.get("seconds"), event.get("treatment")

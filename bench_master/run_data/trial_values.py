@@ -305,19 +305,15 @@ class TrialCollector:
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event: the end of a trial is the time to make its value."""
-        kind, trial = event.get("kind"), event.get("trial")
-        if kind not in ("trial-begin", "trial-end") or not isinstance(trial, int):
-            return
-        if trial < 0 or not self._is_wanted(trial):
+        if event["kind"] not in ("trial-begin", "trial-end") or not self._is_wanted(trial := event["trial"]):
             return
         entry = self._entry(trial)
-        if kind == "trial-end":
+        if event["kind"] == "trial-end":
             self._has_ends = True
-            missing = event.get("not_started")
-            if isinstance(missing, int):
-                is_lost = event.get("not_started_outcome") in ("lost", int(Outcome.LOST))
-                entry.failed += missing if is_lost else 0
-                entry.aborted += 0 if is_lost else missing
+            if event.get("not_started_outcome") in ("lost", int(Outcome.LOST)):
+                entry.failed += event.get("not_started", 0)
+            else:
+                entry.aborted += event.get("not_started", 0)
             self._end(trial)
 
     def _is_wanted(self, trial: int) -> bool:

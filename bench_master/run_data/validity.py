@@ -7,10 +7,9 @@ that of a suspended virtual machine does, and what the host measured meanwhile i
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
@@ -187,26 +186,21 @@ class ClockChecker:
         self._spans: deque[list[int]] = deque(maxlen=MAX_SPANS)
         """Number, begin and end of each of the last trials; the end of one that goes on is not known yet."""
 
-    def add(self, event: Mapping[str, Any]) -> None:
-        """Add an event; a malformed one is ignored."""
-        kind, at_ns, trial = event.get("kind"), event.get("at_ns"), event.get("trial")
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Add an event."""
+        kind, at_ns = event["kind"], event["at_ns"]
         if kind == RESUMED:
             self._last.clear()
         elif kind in ("worker-joined", "worker-reconnected"):
             # Another boot may be another clock.
             self._last.pop(event.get("worker", -1), None)
-        if kind not in ("trial-begin", "trial-end") or not isinstance(at_ns, int) or not isinstance(trial, int):
+        if kind not in ("trial-begin", "trial-end"):
             return
+        trial = event["trial"]
         if kind == "trial-end" and self._spans and self._spans[-1][0] == trial:
             self._spans[-1][2] = at_ns
-        for reading in event.get("clocks") or ():
-            if (
-                isinstance(reading, list)
-                and len(reading) in {3, 4}
-                and all(isinstance(value, int) for value in reading)
-            ):
-                worker, offset_ns, uncertainty_ns, *age = reading
-                self._read(worker, ClockReading(at_ns - sum(age), offset_ns, uncertainty_ns))
+        for worker, offset_ns, uncertainty_ns, *age in event.get("clocks", ()):
+            self._read(worker, ClockReading(at_ns - sum(age), offset_ns, uncertainty_ns))
         if kind == "trial-begin":
             self._spans.append([trial, at_ns, _MAX_INSTANT_NS])
 
@@ -275,23 +269,22 @@ class TrialOrder:
         self._parts: list[list[int]] = [[]]
         self.resumes: list[ResumeReport] = []
 
-    def add(self, event: Mapping[str, Any]) -> None:
+    def add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event; those of superseded trials must be left out."""
-        trial = event.get("trial")
-        if event.get("kind") == RESUMED:
-            gap_ns, rerun = event.get("gap_ns"), event.get("rerun_trials")
+        if event["kind"] == RESUMED:
+            gap_ns = event.get("gap_ns")
             self.resumes.append(
                 ResumeReport(
                     at=event.get("at"),
                     ended=event.get("ended"),
-                    gap_s=gap_ns / 1e9 if isinstance(gap_ns, int) else None,
+                    gap_s=None if gap_ns is None else gap_ns / 1e9,
                     complete_trials=event.get("complete_trials"),
-                    rerun_trials=list(rerun) if isinstance(rerun, list) else [],
+                    rerun_trials=event.get("rerun_trials", []),
                 )
             )
             self._parts.append([])
-        elif event.get("kind") == "trial-begin" and isinstance(trial, int) and 0 <= trial < len(self._blocks):
-            self._parts[-1].append(trial)
+        elif event["kind"] == "trial-begin" and event["trial"] < len(self._blocks):
+            self._parts[-1].append(event["trial"])
 
     def actual_order(self) -> TrialOrderReport:
         """Return how the order in which the trials ran relates to the planned order."""
@@ -333,16 +326,13 @@ class Neighbours:
     def __init__(self) -> None:
         self._found: dict[tuple[int, str], HostFindingReport] = {}
 
-    def add(self, event: Mapping[str, Any]) -> None:
-        """Add an event; a malformed one is ignored."""
-        kind, worker = event.get("kind"), event.get("worker")
-        if kind == RESUMED:
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Add an event."""
+        if event["kind"] == RESUMED:
             self._found.clear()
-        elif kind == "host-finding" and type(worker) is int:
-            texts = [event.get(name) for name in ("check", "finding", "advice")]
-            if all(isinstance(text, str) for text in texts):
-                one = HostFindingReport(*map(str, texts))
-                self._found[worker, one.check] = one
+        elif event["kind"] == "host-finding":
+            one = HostFindingReport(*(event[name] for name in HostFindingReport.__struct_fields__))
+            self._found[event["worker"], one.check] = one
 
     def found(self, worker: int) -> list[HostFindingReport]:
         """Return what was found on the host of a worker."""
@@ -365,8 +355,6 @@ DISK_FULL: Final = "disk-full"
 
 MAX_IDLE_SHARE: Final = 0.02
 """A host with a smaller share of idle CPU time during a trial had none."""
-MAX_PAUSE_S: Final = 1e9
-"""A longer pause is none."""
 MIN_OTHERS_SHARE: Final = 0.05
 """Others that took a smaller share of a host's CPU time are not what it lacked."""
 MIN_NAMED_SHARE: Final = 0.1
@@ -403,7 +391,7 @@ class Disturbances:
     def __init__(self, treatments: Sequence[StoredTreatment], *, noop: bool) -> None:
         jobs = [treatment.job for treatment in treatments]
         self._saturating = [noop or (isinstance(job, Mapping) and "workload" in job) for job in jobs]
-        self._pauses: dict[int, list[Mapping[str, Any]]] = {}
+        self._pauses: dict[int | None, list[Mapping[str, Any]]] = {}
         self._contention: list[Mapping[str, Any]] = []
         self._contention_times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._cpu: dict[tuple[int, int], _TrialCpu] = {}
@@ -416,19 +404,15 @@ class Disturbances:
         """What disturbed the trials of each treatment, in order."""
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Add an event; a malformed one is ignored."""
-        kind, trial, worker = event.get("kind"), event.get("trial"), event.get("worker")
-        if kind == "trial-begin" and isinstance(trial, int):
-            # A resumed run does it again.
-            self._pauses.pop(trial, None)
-        if kind == DISK_FULL:
-            if type(trial) is int and _is_instant(event.get("at_ns")) and 0 <= _seconds(event) < MAX_PAUSE_S:
-                self._pauses.setdefault(trial, []).append(event)
-            return
-        if kind != "cpu-contention" or type(worker) is not int:
-            return
-        if all(_is_instant(event.get(name)) for name in ("begin_ns", "end_ns")):
-            self._contention.append(event)
+        """Add an event."""
+        match event["kind"]:
+            case "trial-begin":
+                # A resumed run does it again.
+                self._pauses.pop(event["trial"], None)
+            case "disk-full":
+                self._pauses.setdefault(event["trial"], []).append(event)
+            case "cpu-contention":
+                self._contention.append(event)
 
     def add_samples(self, spans: TrialSpans, samples: SampleColumns) -> None:
         """Add samples of a host to the trials that they overlap; call it when all events are known."""
@@ -509,9 +493,9 @@ class Disturbances:
                 continue
             overlap_ns = min(event["end_ns"], span.end_ns) - max(event["begin_ns"], span.begin_ns)
             part = overlap_ns / (span.end_ns - span.begin_ns)
-            others += _share(event.get("others_share")) * part
-            who = (str(event.get("consumer") or ""), _whole(event.get("pid")), _whole(event.get("processes")))
-            consumers[who] = consumers.get(who, 0.0) + _share(event.get("consumer_share")) * part
+            others += event["others_share"] * part
+            who = (event["consumer"], event["pid"], event["processes"])
+            consumers[who] = consumers.get(who, 0.0) + event["consumer_share"] * part
         (name, pid, processes), share = max(consumers.items(), key=lambda item: item[1], default=(("", 0, 0), 0.0))
         others, share = min(1.0, others), min(1.0, share)
         if others < MIN_OTHERS_SHARE and self._saturating[span.treatment]:
@@ -589,26 +573,9 @@ def _pause(event: Mapping[str, Any], span: TrialSpan) -> DisturbanceReport:
         trial=span.trial,
         worker=None,
         kind=DISK_FULL,
-        from_s=to_s - _seconds(event),
+        from_s=to_s - event["seconds"],
         to_s=to_s,
         what="stats file",
         share=None,
-        text=f"the run was paused for {_seconds(event):.1f} s, for want of room on the disk of the stats file",
+        text=f"the run was paused for {event['seconds']:.1f} s, for want of room on the disk of the stats file",
     )
-
-
-def _seconds(event: Mapping[str, Any]) -> float:
-    value = event.get("seconds")
-    return float(value) if isinstance(value, int | float) else -1.0
-
-
-def _is_instant(value: object) -> TypeGuard[int]:
-    return type(value) is int and abs(value) < _MAX_INSTANT_NS
-
-
-def _share(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and 0 <= value < math.inf else 0.0
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0

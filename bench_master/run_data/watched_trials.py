@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from bench_common.stats.reader import RESUMED
 from bench_master.run_data.host_samples import TrialSpan
 
 WATCHED: Final = "watched"
@@ -27,9 +28,9 @@ class Watches:
         self._watches: list[_Watch] = []
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Add an event; a malformed one is ignored."""
-        kind, at_ns = event.get("kind"), event.get("at_ns")
-        if kind not in (WATCHED, "resumed") or type(at_ns) is not int:
+        """Add an event."""
+        kind, at_ns = event["kind"], event["at_ns"]
+        if kind not in (WATCHED, RESUMED):
             return
         last = self._watches[-1] if self._watches else None
         is_open = last is not None and last.ended_ns is None

@@ -14,7 +14,7 @@ def told(*readings, worker=0):
     """Return clocks that were told of trials: (kind, trial, at, offset, bound[, age]) each, in ns."""
     clocks = ClockChecker()
     for kind, trial, at_ns, *reading in readings:
-        clocks.add({"kind": kind, "trial": trial, "at_ns": at_ns, "clocks": [[worker, *reading]]})
+        clocks.add_event({"kind": kind, "trial": trial, "at_ns": at_ns, "clocks": [[worker, *reading]]})
     return clocks
 
 
@@ -68,10 +68,10 @@ def test_a_change_that_may_have_been_in_any_of_many_trials_names_the_first_and_t
 def test_another_boot_may_be_another_clock():
     """A reconnected worker and a resumed run start without a previous reading."""
     clocks = told(("trial-begin", 0, 0, 5 * S, MS))
-    clocks.add({"kind": "worker-reconnected", "worker": 0, "at_ns": S})
-    clocks.add({"kind": "trial-end", "trial": 0, "at_ns": 2 * S, "clocks": [[0, 900 * S, MS]]})
-    clocks.add({"kind": "resumed", "at_ns": 3 * S})
-    clocks.add({"kind": "trial-begin", "trial": 1, "at_ns": 4 * S, "clocks": [[0, -900 * S, MS], ["?"], 3]})
+    clocks.add_event({"kind": "worker-reconnected", "worker": 0, "at_ns": S})
+    clocks.add_event({"kind": "trial-end", "trial": 0, "at_ns": 2 * S, "clocks": [[0, 900 * S, MS]]})
+    clocks.add_event({"kind": "resumed", "at_ns": 3 * S})
+    clocks.add_event({"kind": "trial-begin", "trial": 1, "at_ns": 4 * S, "clocks": [[0, -900 * S, MS]]})
     assert clocks.disagreements == []
 
 
