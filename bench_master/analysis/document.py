@@ -568,7 +568,7 @@ def _operation(
         n=histogram.n,
         errors=series.errors,
         mean_s=_seconds(histogram.mean),
-        stddev_s=_seconds(series.stddev),
+        stddev_s=_seconds(series.moments.stddev),
         min_s=_seconds(histogram.min),
         percentiles_s={percentile_name(percentile): _seconds(value) for percentile, (value, _) in found.items()},
         max_s=_seconds(histogram.max),

@@ -107,7 +107,7 @@ class MeasuredRun:
         """Bytes that were read; all of them of a file without damage."""
         self.spans = self.sums.spans()
         """The measured trials that began and ended."""
-        hosts = {worker: str(body.host) for worker, body in self.sums.hosts.items()}
+        self._hosts = hosts = {worker: str(body.host) for worker, body in self.sums.hosts.items()}
         self.engine_costs = EngineCosts(
             self.spans, [str(one.cost_name or one.engine) for one in self.sums.treatments], hosts
         )
@@ -153,7 +153,7 @@ class MeasuredRun:
         self.look_again(looks)
         self._prepared |= missing
         if Part.SAMPLES in missing:
-            self.sums.disturbances.settle(self.sums.hosts, self.spans)
+            self.sums.disturbances.settle(self._hosts, self.spans)
 
     def percentiles(self, wanted: Iterable[float]) -> ExactPercentiles:
         """Return percentiles (0..100) of all series, exact where memory allows, see `ExactPercentiles`."""

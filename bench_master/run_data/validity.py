@@ -165,21 +165,13 @@ class ClockReading(Struct, frozen=True):
     uncertainty_ns: int
 
 
-class ClockDisagreement(Struct, frozen=True):
-    """A host's clock changed more than it can between two comparisons: in `trials`, or in the pause after them."""
-
-    worker: int
-    trials: Sequence[int]
-    bracket_ns: int
-    gained_ns: int
-    max_drift_ns: int
-
-
 class ClockChecker:
     """Follows the events of a run."""
 
     def __init__(self) -> None:
-        self.disagreements: list[ClockDisagreement] = []
+        self.disagreements: dict[int, list[ClockDisagreementReport]] = {}
+        """Of each worker's clock, which changed more than it can between two comparisons: in trials, or in the pause
+        after them."""
         self.uncertainties: dict[int, int] = {}
         """The largest uncertainty at which each worker's clock was read, in ns."""
         self._last: dict[int, ClockReading] = {}
@@ -218,38 +210,34 @@ class ClockChecker:
         bracket_ns, gained_ns = new.at_ns - old.at_ns, new.offset_ns - old.offset_ns
         allowed_ns = old.uncertainty_ns + new.uncertainty_ns + max_drift_ns(bracket_ns)
         if abs(gained_ns) > allowed_ns:
-            trials = self._trials_between(old.at_ns, new.at_ns)
-            self.disagreements.append(ClockDisagreement(worker, trials, bracket_ns, gained_ns, allowed_ns))
+            own = self.disagreements.setdefault(worker, [])
+            own.append(
+                ClockDisagreementReport(
+                    trials=self._trials_between(old.at_ns, new.at_ns),
+                    bracket_s=bracket_ns / 1e9,
+                    own_s=(bracket_ns + gained_ns) / 1e9,
+                    allowed_s=allowed_ns / 1e9,
+                )
+            )
 
     def report(self, worker: int) -> ClockReport:
         """Return the report on one host's clock."""
         uncertainty_ns = self.uncertainties.get(worker)
         return ClockReport(
             uncertainty_max_s=None if uncertainty_ns is None else uncertainty_ns / 1e9,
-            disagreements=[
-                ClockDisagreementReport(
-                    trials=found.trials,
-                    bracket_s=found.bracket_ns / 1e9,
-                    own_s=(found.bracket_ns + found.gained_ns) / 1e9,
-                    allowed_s=found.max_drift_ns / 1e9,
-                )
-                for found in self.disagreements
-                if found.worker == worker
-            ],
+            disagreements=self.disagreements.get(worker, []),
         )
 
     def warnings(self, names: Mapping[int, str]) -> list[str]:
         """Return a warning for each host whose clock disagreed with the master's; `names` are the workers'."""
         found = []
-        for worker in sorted({one.worker for one in self.disagreements}):
-            theirs = [one for one in self.disagreements if one.worker == worker]
-            worst = max(theirs, key=lambda one: abs(one.gained_ns))
+        for worker, theirs in sorted(self.disagreements.items()):
+            worst = max(theirs, key=lambda one: abs(one.own_s - one.bracket_s))
             found.append(
                 f"the clock of {names.get(worker, f'worker {worker}')} disagreed with the master's "
                 f"{plural(len(theirs), 'time')}, at worst {_during(worst.trials)}: it counted "
-                f"{(worst.bracket_ns + worst.gained_ns) / 1e9:.3f} s, the master {worst.bracket_ns / 1e9:.3f} s "
-                f"(+/- {worst.max_drift_ns / 1e9:.3f} s): a virtual machine was suspended or a clock was set; times "
-                "measured then are invalid"
+                f"{worst.own_s:.3f} s, the master {worst.bracket_s:.3f} s (+/- {worst.allowed_s:.3f} s): a virtual "
+                "machine was suspended or a clock was set; times measured then are invalid"
             )
         return found
 
@@ -395,7 +383,7 @@ class Disturbances:
         self._contention: list[Mapping[str, Any]] = []
         self._contention_times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._cpu: dict[tuple[int, int], _TrialCpu] = {}
-        self._hosts: dict[int, str] = {}
+        self._hosts: Mapping[int, str] = {}
         """The name of each worker's host."""
         self._trials = 0
         self.pressure = TrialPressure()
@@ -418,24 +406,19 @@ class Disturbances:
         """Add samples of a host to the trials that they overlap; call it when all events are known."""
         self.pressure.add(spans, samples)
         columns = samples.columns
-        if samples.source != "host" or not columns.keys() >= {"time_ns", "interval_ns", *_TICKS}:
+        if samples.source != "host" or not columns.keys() >= set(_TICKS):
             return
-        total = np.sum([np.maximum(columns[name], 0) for name in _TICKS], axis=0)
+        ticks = np.sum([np.maximum(columns[name], 0) for name in _TICKS], axis=0)
         idle = np.sum([np.maximum(columns[name], 0) for name in _IDLE_TICKS], axis=0)
-        rows = zip(columns["time_ns"].tolist(), columns["interval_ns"].tolist(), total, idle, strict=True)
-        for end_ns, interval_ns, ticks, idle_ticks in rows:
-            if interval_ns <= 0:
-                continue
-            for span in spans.overlapping(samples.worker, end_ns - interval_ns, end_ns):
-                overlap_ns = min(end_ns, span.end_ns) - max(end_ns - interval_ns, span.begin_ns)
-                cpu = self._cpu.setdefault((span.trial, samples.worker), _TrialCpu())
-                cpu.covered_ns += overlap_ns
-                cpu.ticks += ticks * overlap_ns / interval_ns
-                cpu.idle_ticks += idle_ticks * overlap_ns / interval_ns
+        for row, span, overlap_ns, length_ns in spans.overlaps(samples):
+            cpu = self._cpu.setdefault((span.trial, samples.worker), _TrialCpu())
+            cpu.covered_ns += overlap_ns
+            cpu.ticks += ticks[row] * overlap_ns / length_ns
+            cpu.idle_ticks += idle[row] * overlap_ns / length_ns
 
-    def settle(self, hosts: Mapping[int, StoredHost], spans: TrialSpans) -> None:
-        """Sum up, when all samples were added; `hosts` are what the file says of each worker's host."""
-        self._hosts = {worker: str(host.host) for worker, host in hosts.items()}
+    def settle(self, hosts: Mapping[int, str], spans: TrialSpans) -> None:
+        """Sum up, when all samples were added; `hosts` are the names of each worker's host."""
+        self._hosts = hosts
         self._trials = len(spans)
         names = ("begin_ns", "end_ns")
         times = [np.array([event[name] for event in self._contention], np.int64) for name in names]
@@ -444,10 +427,10 @@ class Disturbances:
             found = [_pause(event, span) for event in self._pauses.get(span.trial, ())]
             told: set[str] = set()
             for (trial, worker), cpu in sorted(self._cpu.items()):
-                host = str(hosts.get(worker, StoredHost()).host)
+                host = str(hosts.get(worker))
                 if trial == span.trial and host not in told and not cpu.has_idle(span.end_ns - span.begin_ns):
                     told.add(host)
-                    found += self._busy_host(span, worker, host, hosts)
+                    found += self._busy_host(span, worker, host)
             if found:
                 self.found.setdefault(span.treatment, []).extend(found)
         self.pressure.settle(hosts, spans)
@@ -480,16 +463,14 @@ class Disturbances:
         for own in self.found.values():
             own.sort(key=lambda one: one.trial)
 
-    def _busy_host(
-        self, span: TrialSpan, worker: int, host: str, hosts: Mapping[int, StoredHost]
-    ) -> Iterator[DisturbanceReport]:
+    def _busy_host(self, span: TrialSpan, worker: int, host: str) -> Iterator[DisturbanceReport]:
         """Yield that a host had no idle CPU in a trial, unless that is what its benchmark is for."""
         consumers: dict[tuple[str, int, int], float] = {}
         others = 0.0
         begins, ends = self._contention_times
         for place in np.flatnonzero((begins < span.end_ns) & (ends > span.begin_ns)).tolist():
             event = self._contention[place]
-            if str(hosts.get(event["worker"], StoredHost()).host) != host:
+            if str(self._hosts.get(event["worker"])) != host:
                 continue
             overlap_ns = min(event["end_ns"], span.end_ns) - max(event["begin_ns"], span.begin_ns)
             part = overlap_ns / (span.end_ns - span.begin_ns)
