@@ -65,7 +65,7 @@ from bench_master.formatting import plural
 from bench_master.plan import is_host_ceiling
 from bench_master.run_data.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
 from bench_master.run_data.host_samples import compare_to_baseline
-from bench_master.run_data.measured import AnyPart, MeasuredRun, Part
+from bench_master.run_data.measured import LookMaker, MeasuredRun, MetricsLook, SamplesLook, trial_values
 from bench_master.run_data.open_system import open_warnings
 from bench_master.run_data.packed_hosts import add_host_slopes
 from bench_master.run_data.packed_jobs import PackedJobs
@@ -117,7 +117,7 @@ def document_of(
     run: MeasuredRun,
     pctile: float = DEFAULT_PERCENTILE,
     options: VerdictOptions = DEFAULT_OPTIONS,
-    also: Collection[AnyPart] = (),
+    also: Collection[LookMaker] = (),
 ) -> ReportDocument:
     """Return the report document of a run; `pctile` (0..100) is added to the usual ones.
 
@@ -134,7 +134,7 @@ def document_of(
     registration = find_registration(header) if compared else None
     also = (*also, *other_measures(header, registration))
     run.prepare(
-        {Part.METRICS, Part.SAMPLES, PackedJobs, StoreCourse, *({Part.TRIALS} if wants_trials else ()), *also},
+        {MetricsLook, SamplesLook, PackedJobs, StoreCourse, *({trial_values} if wants_trials else ()), *also},
         percentiles,
     )
     treatments = _treatments(run, percentiles, pctile)

@@ -9,7 +9,6 @@ from pathlib import PurePath
 from typing import Final, TextIO
 
 from bench_common import load_entry, registered
-from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_common.safe_text import one_line
 from bench_master.analysis.compare_runs import ADVICE
 from bench_master.analysis.report_types import as_json
@@ -38,6 +37,7 @@ from bench_master.formatting import (
     table_cell,
 )
 from bench_master.formatting import escape_markdown as escape
+from bench_master.reports import naming_plugin
 from bench_master.reports.table import Cell, Field, Table, count, markdown_of, measured, table_of, table_text, words
 from bench_master.reports.verdict_text import confidence_together, gate_lines
 from bench_master.verdicts.between_runs import MIN_ARCHIVE
@@ -370,14 +370,6 @@ def comparison_formats() -> tuple[str, ...]:
 def write_comparison(name: str, verdicts: VerdictsReport, out: TextIO) -> None:
     """Write verdicts between runs in a format besides text; raise `InfrastructureError` for a broken package."""
     entry = next(one for one in registered(FORMATS) if one.name == name)
-    try:
+    with naming_plugin(f"format {name!r} ({entry.value})"):
         write: Callable[[VerdictsReport, TextIO], None] = load_entry(entry)
-    except WeighbridgeError:
-        # It says itself what is missing, such as a library.
-        raise
-    except Exception as error:
-        # A plug-in may raise anything on import.
-        raise InfrastructureError(
-            f"format {name!r} ({entry.value}) cannot be used: {type(error).__name__}: {error}"
-        ) from error
     write(verdicts, out)
