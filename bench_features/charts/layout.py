@@ -21,6 +21,7 @@ from bench_features.charts.scales import Scale
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.plan import is_host_ceiling
 from bench_master.reports.palette import engine_hue
+from bench_master.reports.table import varying_labels
 from bench_master.run_data.measured import MeasuredRun
 from bench_master.run_data.treatment_types import TreatmentReport
 
@@ -115,8 +116,7 @@ class ChartSource:
             {key: value for key, value in each.items() if key not in ("engine", "environment", *without)}
             for each in self._labels
         ]
-        keys = dict.fromkeys(key for each in parted for key in each)
-        varying = [key for key in keys if len({str(each.get(key)) for each in parted}) > 1]
+        varying = varying_labels(parted)
         found: dict[tuple[str, ...], Panel] = {}
         for place, each in enumerate(parted):
             if place in keep:

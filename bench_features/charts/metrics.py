@@ -28,6 +28,7 @@ from bench_features.charts.scales import Scale, log_if_wide
 from bench_features.charts.scaling import COUNT_LABELS
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
+from bench_master.reports.table import varying_labels
 from bench_master.run_data.treatment_types import SampleReport
 
 MOST_ROWS: Final = 40
@@ -357,22 +358,17 @@ def _by_baseline(source: ChartSource, keep: Collection[int]) -> list[list[int]]:
 
 def _rows(labels: Mapping[int, Mapping[str, Any]], places: Collection[int], first: str = "engine") -> dict[int, str]:
     """Return rows that are called by the labels in which they differ, `first` first, and by their engine."""
-    names = dict.fromkeys([first, "engine", *_varying(labels, places)])
+    names = dict.fromkeys([first, "engine", *varying_labels([labels[place] for place in places])])
     return {
         place: one_line(", ".join(_word(name, labels[place][name]) for name in names if name in labels[place]))
         for place in places
     }
 
 
-def _varying(labels: Mapping[int, Mapping[str, Any]], places: Collection[int]) -> list[str]:
-    names = dict.fromkeys(name for place in places for name in labels[place])
-    return [name for name in names if len({str(labels[place].get(name)) for place in places}) > 1]
-
-
 def _shared(labels: Mapping[int, Mapping[str, Any]], places: Collection[int]) -> str:
     """Return what the treatments of a panel have in common and other panels may not."""
-    varying = _varying(labels, places)
-    parting = [name for name in _varying(labels, labels) if name not in (*varying, *NAMES)]
+    varying = varying_labels([labels[place] for place in places])
+    parting = [name for name in varying_labels([*labels.values()]) if name not in (*varying, *NAMES)]
     first = labels[next(iter(places))]
     return one_line(", ".join(_word(name, first[name]) for name in parting if name in first))
 

@@ -105,7 +105,7 @@ def _common_text(group: Sequence[TreatmentReport], every: Sequence[TreatmentRepo
 
 
 def _titles(group: Sequence[TreatmentReport]) -> list[str]:
-    own = varying_labels(group)
+    own = varying_labels([entry.treatment for entry in group])
     texts = [one_line(" ".join(str(entry.treatment.get(key, "-")) for key in own)) or "-" for entry in group]
     return [shorten(text, _TITLE) for text in texts]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from bench_common.safe_text import one_line
 from bench_master.formatting import (
@@ -216,7 +216,7 @@ class Labels:
     """The columns that tell the treatments of a run apart: one for each label that varies, none for a single one."""
 
     def __init__(self, treatments: Sequence[TreatmentReport]) -> None:
-        self.names = varying_labels(treatments)
+        self.names = varying_labels([entry.treatment for entry in treatments])
 
     @property
     def columns(self) -> list[Column]:
@@ -248,7 +248,7 @@ def _label(value: object) -> Cell:
     return Cell("-" if value is None else one_line(str(value)), number_, left=True)
 
 
-def varying_labels(treatments: Sequence[TreatmentReport]) -> list[str]:
+def varying_labels(every: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the labels that tell treatments apart, in their order."""
-    names = dict.fromkeys(name for entry in treatments for name in entry.treatment)
-    return [name for name in names if len({repr(entry.treatment.get(name)) for entry in treatments}) > 1]
+    names = dict.fromkeys(name for labels in every for name in labels)
+    return [name for name in names if len({repr(labels.get(name)) for labels in every}) > 1]
