@@ -272,12 +272,6 @@ class Aggregator:
                 self._total_of[index, name] = index, total
                 self.totals.setdefault((index, total), LatencySeries())
 
-    def _series_of(self, key: Key) -> Iterator[LatencySeries]:
-        """Yield the series of an operation, and that over objects of all classes."""
-        yield self.series.setdefault(key, LatencySeries())
-        if key in self._total_of:
-            yield self.totals[self._total_of[key]]
-
     def keys_of(self, key: Key) -> Iterator[Key]:
         """Yield the key of an operation, and that of its total if it has one."""
         yield key
@@ -293,7 +287,8 @@ class Aggregator:
         for key, group in self.measured_operations(rows):
             done = select_rows(group, group["ok"] == OPERATION_DONE)
             errors = int((group["ok"] == OPERATION_FAILED).sum())
-            for series in self._series_of(key):
+            for each in self.keys_of(key):
+                series = self.series[each] if each in self.series else self.totals[each]
                 series.add(done["duration_ns"], done)
                 series.errors += errors
 
@@ -308,7 +303,6 @@ class Aggregator:
             return
         if samples.source != BATCH_SAMPLES_SOURCE or not samples.columns.keys() >= _BATCH_COLUMNS:
             self.loads.setdefault(samples.worker, HostLoad()).add(samples)
-            self.open.watch(samples)
             return
         columns = [samples.columns[name].tolist() for name in ("treatment", "trial", *_LOOP_COLUMNS)]
         # Where nobody measured how late threads are woken there is no such column.
@@ -499,8 +493,6 @@ class Aggregator:
             self.spoilt.pop(trial, None)  # a resumed run does it again
             self._takers[trial] = frozenset(event.get("workers", ()))
         bracket[kind == "trial-end"] = event["at_ns"]
-        if not self.is_warmup(trial):
-            self.open.mark_trial(trial, self._trials[trial][0], event["at_ns"], ended=kind == "trial-end")
         if kind == "trial-end" and (trial in self._left_out or not self.is_warmup(trial)):
             # Jobs that were never handed out.
             missing, counts = event.get("not_started", 0), self.outcomes[self._trials[trial][0]]

@@ -84,7 +84,6 @@ class MeasuredRun:
             again = LOOKED_AT_AGAIN if kinds is None else LOOKED_AT_AGAIN & kinds
             self._add_all(self.blocks(again), at_once)
             self.sums.footer = footer
-        self.sums.open.settle()
         self.damage = stats.damage
         """What could not be read, or is missing or there twice by the file's own account; None if all is there."""
         self.intact_bytes = stats.intact_bytes
@@ -201,6 +200,7 @@ class SamplesLook:
         run.host_cpu.add(block.body)
         run.sums.disturbances.add_samples(run.spans, block.body)
         run.sums.packings.add(block.body)
+        run.sums.open.watch(run.spans, block.body)
 
 
 class _ExactLook:

@@ -202,8 +202,7 @@ class OverheadReport(Struct, frozen=True):
     def readings(self) -> dict[str, SampleReport]:
         """The readings that there are, by name."""
         names = ("rss_bytes", "pss_bytes", "cgroup_bytes", "processes", "cpu_percent")
-        found = (self.rss_bytes, self.pss_bytes, self.cgroup_bytes, self.processes, self.cpu_percent)
-        return {name: reading for name, reading in zip(names, found, strict=True) if reading is not None}
+        return {name: found for name in names if (found := getattr(self, name)) is not None}
 
 
 class HostCpuReport(Struct, frozen=True):

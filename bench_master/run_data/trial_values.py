@@ -7,7 +7,7 @@ trial's primary measure: a quantile or mean of a duration, the mean of a metric,
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from statistics import median
 from typing import Any, Final, Literal, TypeAlias
@@ -504,21 +504,16 @@ class TrialTable(Struct, frozen=True):
 
     def without(self, blocks: Collection[int]) -> TrialTable:
         """Return the table without some rounds."""
-        if not blocks:
-            return self
-        rounds = {
-            index: {block: value for block, value in own.items() if block not in blocks}
-            for index, own in self.rounds.items()
-        }
-        return TrialTable(self.measures, rounds)
+        return self._of_rounds(lambda block: block not in blocks)
 
     def before(self, block: int | None) -> TrialTable:
         """Return the values of the rounds before a block; all of them for None."""
-        if block is None:
-            return self
+        return self if block is None else self._of_rounds(lambda number: number < block)
+
+    def _of_rounds(self, wanted: Callable[[int], bool]) -> TrialTable:
         rounds = {
-            treatment: {number: value for number, value in own.items() if number < block}
-            for treatment, own in self.rounds.items()
+            index: {block: value for block, value in own.items() if wanted(block)}
+            for index, own in self.rounds.items()
         }
         return TrialTable(self.measures, rounds)
 
