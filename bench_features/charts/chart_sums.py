@@ -92,13 +92,15 @@ class ChartSums:
         `metrics` are those that treatments are measured by; others are measured by the time of jobs.
         """
         found, values = [], self.values()
-        for trial, entry in self._trials.items():
-            begin_ns = entry.begin_ns if self.timed else self._began_ns + (trial + 1) * 10**9
-            if begin_ns is None or not 0 <= trial < len(self._plan) or self._plan[trial][0] not in self._places:
+        brackets = self._ledger.trial_brackets
+        for trial in dict.fromkeys((*brackets, *self._trials)):
+            entry, (begin_ns, end_ns) = self._trials.get(trial, TrialJobs()), brackets.get(trial, (None, None))
+            begin_ns = begin_ns if self.timed else self._began_ns + (trial + 1) * 10**9
+            if begin_ns is None or trial >= len(self._plan) or self._plan[trial][0] not in self._places:
                 continue
             entry.close()
             place = self._places[self._plan[trial][0]]
-            metric, end_ns = metrics.get(place), entry.end_ns
+            metric = metrics.get(place)
             median_s = entry.median_s if self.timed else None
             mark = TrialMark(
                 trial=trial,
@@ -158,15 +160,9 @@ class ChartSums:
                     np.add.at(counts, bins.clip(0, TIME_BINS - 1), 1)
 
     def _add_event(self, event: Mapping[str, Any]) -> None:
-        """Add an event; all rows of a trial come before its end."""
-        if event["kind"] not in ("trial-begin", "trial-end"):
-            return
-        entry = self._trials.setdefault(event["trial"], TrialJobs())
-        if event["kind"] == "trial-begin":
-            entry.begin_ns = event["at_ns"]
-        else:
-            entry.end_ns = event["at_ns"]
-            entry.close()
+        """Close a trial at its end: all its rows come before that."""
+        if event["kind"] == "trial-end" and event["trial"] in self._trials:
+            self._trials[event["trial"]].close()
 
     def _add_metrics(self, records: Sequence[MetricRecord]) -> None:
         for record in records:
@@ -192,10 +188,8 @@ def at_rank(histogram: Histogram, rank: int) -> float:
 
 @dataclass(slots=True)
 class TrialJobs:
-    """The jobs of one trial, and when it ran on the clock of the file."""
+    """The jobs of one trial."""
 
-    begin_ns: int | None = None
-    end_ns: int | None = None
     done: int = 0
     failed: int = 0
     histogram: Histogram = field(default_factory=Histogram)

@@ -249,9 +249,7 @@ class Aggregator:
                 for record in block.body:
                     self._add_error(record)
             case "transfers":
-                measured = self._measured(block.body)
-                listed = measured["operation"] < self._operation_counts[measured["treatment"]]
-                self.transfers.add(select_rows(measured, listed))
+                self.transfers.add(self.listed(block.body))
             case "transactions":
                 self.transfers.add_transactions(block.body)
             case "metrics":
@@ -344,6 +342,11 @@ class Aggregator:
             keep &= ~(self._warmup[trial] & (rows["trial"] < len(self._warmup)))
         return select_rows(rows, keep)
 
+    def listed(self, rows: Columns) -> Columns:
+        """Return the operations, or transfers, of measured trials that the header lists for their treatment."""
+        measured = self._measured(rows)
+        return select_rows(measured, measured["operation"] < self._operation_counts[measured["treatment"]])
+
     def measured_jobs(self, rows: Columns, wanted: Outcome = Outcome.DONE) -> Iterator[tuple[Key, Columns]]:
         """Yield the jobs of measured trials with an outcome by treatment, if their times are known."""
         if not self._timed:
@@ -358,9 +361,7 @@ class Aggregator:
 
     def measured_operations(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
         """Yield the operations of measured trials, failed ones too, by treatment and name."""
-        measured = self._measured(rows)
-        listed = measured["operation"] < self._operation_counts[measured["treatment"]]
-        for treatment, operation, group in group_rows(select_rows(measured, listed), "operation"):
+        for treatment, operation, group in group_rows(self.listed(rows), "operation"):
             yield (treatment, self.treatments[treatment].operation_names[operation]), group
 
     def _add_jobs(self, rows: Columns) -> None:
