@@ -58,7 +58,6 @@ class JunitReport:
     """Writes one suite: cases of the run, of each threshold, gate, claim and comparison; text without colours."""
 
     name: ClassVar[str] = "junit"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the XML document."""

@@ -57,7 +57,6 @@ class OpenMetricsReport:
     """Writes one line for each sample; the labels are the scenario's name and those of the treatment."""
 
     name: ClassVar[str] = "openmetrics"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the families, then the end that tells a reader that nothing is missing."""

@@ -126,12 +126,10 @@ class ReportSource:
 
 @runtime_checkable
 class Report(Protocol):
-    """A report format. Its class takes no arguments."""
+    """A report format. Its class takes no arguments; with ``needs_times = True`` it refuses results without times."""
 
     name: str
     """What ``--format`` calls it."""
-    needs_times: bool
-    """Whether it refuses imported results, which carry no timestamps."""
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the whole report to `out`, with the document's `run_state` in it, even if there is nothing else."""
@@ -173,7 +171,7 @@ def report_named(name: str) -> Report:
     with naming_plugin(what):
         report = load_entry(formats[name])()
     if not isinstance(report, Report):
-        raise InfrastructureError(f"{what} cannot be used: its class must have name, needs_times and write")
+        raise InfrastructureError(f"{what} cannot be used: its class must have name and write")
     return report
 
 

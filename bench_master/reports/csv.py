@@ -68,7 +68,6 @@ class CsvReport:
     """
 
     name: ClassVar[str] = "csv"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the table as RFC 4180 has it, with plain line feeds."""

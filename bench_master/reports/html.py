@@ -51,7 +51,6 @@ class HtmlReport:
     """Writes the page."""
 
     name: ClassVar[str] = "html"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the page."""

@@ -162,7 +162,6 @@ class JsonReport:
     """Writes the document as indented JSON; a figure without a value is null, never NaN or an infinity."""
 
     name: ClassVar[str] = "json"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write one JSON object."""
@@ -194,7 +193,6 @@ class JsonLinesReport:
     """
 
     name: ClassVar[str] = "jsonl"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the lines; instants are seconds since the run began."""

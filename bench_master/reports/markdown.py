@@ -45,7 +45,6 @@ class MarkdownReport:
     """Writes GitHub Flavored Markdown: the answer with ``-q``, the first page, and with ``-v`` its notes."""
 
     name: ClassVar[str] = "markdown"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the report."""

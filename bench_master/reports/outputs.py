@@ -15,7 +15,6 @@ class OutputsReport:
     """Writes a line for each tool that ran (job, trial, treatment, step, exit code), then its output, indented."""
 
     name: ClassVar[str] = "outputs"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the state of the run, then the outputs in the order of the file."""

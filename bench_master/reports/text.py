@@ -53,7 +53,6 @@ class TextReport:
     """Writes the report for people: plain text without colours, for the terminal, paper and mail alike."""
 
     name: ClassVar[str] = "text"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write as much of the report as the source wants."""
