@@ -425,7 +425,7 @@ def _warnings(ledger: Aggregator) -> list[str]:
             "clock uncertainty: their times are invalid"
         )
     # What a resumed run left has the names of one of its parts.
-    found += ledger.populations.warnings(ledger.treatments, None if ledger.resumed_ns else ledger.run_id)
+    found += ledger.populations.warnings(ledger.treatments, None if ledger.course.resumes else ledger.run_id)
     if ledger.ungrouped_errors:
         found.append(f"{plural(ledger.ungrouped_errors, 'error')} of further kinds not listed")
     return found

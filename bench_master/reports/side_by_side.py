@@ -10,7 +10,6 @@ from bench_common.cost import HELD_UNITS
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.trust import shared_labels, short_names
 from bench_master.formatting import (
     Column,
     fit_table,
@@ -22,16 +21,6 @@ from bench_master.formatting import (
 from bench_master.reports.table import varying_labels
 from bench_master.run_data.aggregate import JOB
 from bench_master.run_data.treatment_types import OperationReport, TreatmentReport
-
-
-def common_labels(document: ReportDocument) -> dict[str, Any]:
-    """Return the labels that all treatments share; none for a single treatment."""
-    return shared_labels([entry.treatment for entry in document.treatments])
-
-
-def treatment_names(document: ReportDocument) -> list[str]:
-    """Return the labels that distinguish each treatment from the others."""
-    return short_names(document.treatments)
 
 
 def format_labels(labels: Mapping[str, Any]) -> str:
@@ -101,7 +90,7 @@ def _common_text(group: Sequence[TreatmentReport], every: Sequence[TreatmentRepo
         if all(entry.treatment.get(key) == value for entry in group)
         and any(entry.treatment.get(key) != value for entry in every)
     }
-    return one_line(" ".join(f"{key}={value}" for key, value in shared.items()))
+    return format_labels(shared)
 
 
 def _titles(group: Sequence[TreatmentReport]) -> list[str]:

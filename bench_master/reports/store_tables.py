@@ -10,8 +10,8 @@ from typing import Final
 from bench_common.records import FIRST_BYTE
 from bench_common.safe_text import one_line
 from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.trust import short_names
 from bench_master.formatting import format_bytes, format_count, format_significant, format_span, format_value, plural
-from bench_master.reports.side_by_side import treatment_names
 from bench_master.reports.table import (
     MOST_OPEN_ROWS,
     Field,
@@ -69,7 +69,7 @@ def store_operations(document: ReportDocument, labels: Labels, *, full: bool) ->
     ]
     notes = error_texts(document)
     alone = len(document.treatments) == 1
-    for title, each in zip(treatment_names(document), document.treatments, strict=True):
+    for title, each in zip(short_names(document.treatments), document.treatments, strict=True):
         if each.objects and (full or alone):
             late = _late_texts(each.objects) if full else ()
             texts = [text for text in (_moved_text(each.objects), seconds_text(each.objects), *late) if text]
@@ -239,7 +239,7 @@ def population(document: ReportDocument, labels: Labels) -> Table:
 
 def error_texts(document: ReportDocument) -> list[str]:
     """Return why operations of each treatment failed, with its name."""
-    found = zip(treatment_names(document), document.treatments, strict=True)
+    found = zip(short_names(document.treatments), document.treatments, strict=True)
     return [f"{name}: {text}" for name, one in found if one.objects is not None and (text := error_text(one.objects))]
 
 

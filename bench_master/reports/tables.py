@@ -16,6 +16,7 @@ from bench_master.analysis.report_types import (
     ReportDocument,
     StatisticsReport,
 )
+from bench_master.analysis.trust import short_names
 from bench_master.analysis.verdict_types import ComparisonReport, change_text, interval_text
 from bench_master.formatting import (
     Column,
@@ -26,7 +27,7 @@ from bench_master.formatting import (
     plural,
 )
 from bench_master.reports.packing_text import packing_sentences, unread_text
-from bench_master.reports.side_by_side import primary_metrics, treatment_names
+from bench_master.reports.side_by_side import primary_metrics
 from bench_master.reports.store_tables import endpoints, store_operations, store_tables
 from bench_master.reports.table import (
     MOST_OPEN_ROWS,
@@ -146,14 +147,14 @@ def overview(document: ReportDocument) -> Table:
 
 def _only_name(document: ReportDocument) -> list[Field[TreatmentReport]]:
     """Return a column for the name of a run's only treatment, which no label tells."""
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     return [words("treatment", lambda _: names[0])] if len(names) == 1 else []
 
 
 def _missing(document: ReportDocument, *, primary: bool) -> list[str]:
     """Return which metrics no trial gave, with `primary` of these alone."""
     texts = []
-    for title, entry in zip(treatment_names(document), document.treatments, strict=True):
+    for title, entry in zip(short_names(document.treatments), document.treatments, strict=True):
         lacking = [name for name, one in entry.metrics.items() if not one.n and (one.primary or not primary)]
         if lacking:
             text = f"missing from every trial: {', '.join(map(one_line, lacking))}"
@@ -358,7 +359,7 @@ def _memory_each(one: PackingTrialReport) -> Cell:
 
 def packing_notes(document: ReportDocument) -> list[str]:
     """Return what the packings of a run say and mean, with the treatment's name where there are several."""
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     packed = [(name, entry) for name, entry in zip(names, document.treatments, strict=True) if entry.packing]
     texts = [
         f"{name}: {text}" if len(packed) > 1 else text for name, entry in packed for text in packing_sentences(entry)

@@ -12,11 +12,12 @@ from typing import ClassVar, Final, TextIO
 
 from bench_common.safe_text import escape_lines, one_line
 from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.trust import short_names
 from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import field, fit_table, format_span, heading, paragraph, plural
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, text_lines
-from bench_master.reports.side_by_side import side_lines, treatment_names
+from bench_master.reports.side_by_side import side_lines
 from bench_master.reports.store_tables import population, store_operations
 from bench_master.reports.table import Labels, Table, table_text
 from bench_master.reports.tables import figures, overhead, overview, packings, published
@@ -130,7 +131,7 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
     else:
         yield from _measures(document, full=full)
         yield from paragraph(one_line(document.trust.sentence), indent=2, hanging=4)
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     if not full:
         if len(names) > 1:
             labels = Labels(document.treatments)
@@ -152,7 +153,7 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
 
 def _measures(document: ReportDocument, *, full: bool) -> Iterator[str]:
     """Yield the figures of a run that has nothing to compare."""
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     yield ""
     if value := only_value(document):
         yield from paragraph(value, indent=2, hanging=4)
@@ -319,7 +320,7 @@ def _thresholds(document: ReportDocument, *, full: bool) -> Iterator[str]:
 
 
 def _errors(document: ReportDocument, *, full: bool) -> Iterator[str]:
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     short = {entry.title: name for entry, name in zip(document.treatments, names, strict=True)}
     groups = document.errors if full or len(document.errors) <= _ITEMS else document.errors[:_ITEMS]
     most = _MESSAGE_LINES if full else _SHORT_MESSAGE

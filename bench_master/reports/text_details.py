@@ -18,6 +18,7 @@ from bench_master.analysis.report_types import (
     RunReport,
     TotalsReport,
 )
+from bench_master.analysis.trust import shared_labels
 from bench_master.formatting import (
     MISSING,
     MISSING_MEANS,
@@ -29,7 +30,7 @@ from bench_master.formatting import (
     paragraph,
     plural,
 )
-from bench_master.reports.side_by_side import common_labels, format_labels, side_lines
+from bench_master.reports.side_by_side import format_labels, side_lines
 from bench_master.reports.table import table_text
 from bench_master.reports.tables import tables
 from bench_master.reports.traced import job_lines
@@ -43,7 +44,7 @@ def details(document: ReportDocument) -> Iterator[str]:
     yield from section("Comparisons", comparison_lines(document.verdicts))
     yield from section("Run", _run_lines(document))
     if len(document.treatments) > 1:
-        if common := common_labels(document):
+        if common := shared_labels([entry.treatment for entry in document.treatments]):
             yield ""
             yield from paragraph("In every treatment: " + format_labels(common))
         yield from section("Side by side", side_lines(document, full=True))

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from bench_common.safe_text import one_line
 from bench_master.analysis.answer import badness, share_text, spoken_name, value_text
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.trust import differing_text, flag_texts
+from bench_master.analysis.trust import differing_text, flag_texts, short_names
 from bench_master.analysis.verdict_types import (
     BandReport,
     ClaimReport,
@@ -41,7 +41,6 @@ from bench_master.formatting import (
     plural,
     says_nothing,
 )
-from bench_master.reports.side_by_side import treatment_names
 from bench_master.reports.table import varying_labels
 from bench_master.verdicts.reasons import Code
 
@@ -432,7 +431,7 @@ _LEVELS: Final[tuple[FlagLevel, ...]] = ("refusal", "warning")
 
 
 def _names_by_title(document: ReportDocument) -> dict[str, str]:
-    return dict(zip((entry.title for entry in document.treatments), treatment_names(document), strict=True))
+    return dict(zip((entry.title for entry in document.treatments), short_names(document.treatments), strict=True))
 
 
 def notes(document: ReportDocument) -> Iterator[str]:

@@ -31,6 +31,7 @@ from bench_common.records import (
 from bench_common.stats.account import differing_counts
 from bench_common.stats.block_types import (
     Header,
+    StoredBaseline,
     StoredFooter,
     StoredHost,
     StoredTreatment,
@@ -186,10 +187,8 @@ class Aggregator:
             if does_one_operation(treatment):
                 self._add_totals(index, treatment.operation_names)
         self._operation_counts = np.array([len(one.operation_names) for one in self.treatments], np.int64)
-        overhead = header.overhead
-        self.baseline: Mapping[str, str] = {
-            key: str(value) for key, value in ({} if overhead is None else overhead.baseline).items()
-        }
+        baseline = (header.overhead or StoredBaseline()).baseline
+        self.baseline: Mapping[str, str] = {key: str(value) for key, value in baseline.items()}
         """Labels of the treatment that engines' overheads are compared to; empty for the first one."""
         self.open = OpenSystems(self.treatments)
         for index in self.open.systems:
@@ -212,8 +211,6 @@ class Aggregator:
         self.loads: dict[int, HostLoad] = {}
         self.speeds: dict[int, list[SpeedReading]] = {}
         """How fast the hosts were, by the worker that measured it, in order."""
-        self.resumed_ns: list[int] = []
-        """When the run was resumed."""
         self.course = TrialOrder(self._trials)
         self.clocks = ClockChecker()
         self.disturbances = Disturbances(self.treatments, noop=header.noop)
@@ -319,12 +316,8 @@ class Aggregator:
 
     def split_blocks(self) -> frozenset[int]:
         """Return the blocks of which a part ran before the run was interrupted and a part after it was resumed."""
-        parts: dict[int, set[int]] = {}
-        for trial, (begin, _) in self.trial_brackets.items():
-            if begin is not None and not self.is_warmup(trial):
-                part = sum(at_ns <= begin for at_ns in self.resumed_ns)
-                parts.setdefault(int(self._trials[trial][1]), set()).add(part)
-        return frozenset(block for block, own in parts.items() if len(own) > 1)
+        measured = {block for _, block, warmup in self._trials if not warmup}
+        return frozenset(measured.intersection(self.course.actual_order().split_blocks))
 
     def takers(self, trial: int) -> frozenset[int]:
         """Return the workers that ran a trial, by roster number; none where the file does not say."""
@@ -470,7 +463,6 @@ class Aggregator:
         self.harness.add_event(event)
         if kind == RESUMED:
             self.footer = None
-            self.resumed_ns.append(event["at_ns"])
         elif kind == "worker-lost":
             self._note_loss(event)
         elif kind in ("packed", "trial-begin", "trial-end") and event["trial"] < len(self._trials):

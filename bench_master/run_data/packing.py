@@ -19,7 +19,7 @@ from bench_common.cost import CONTAINER_CPU, CONTAINER_MEMORY, HELD_UNITS
 from bench_common.stats.block_types import StoredHost, StoredTrial
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.treatment import SOURCE
-from bench_master.run_data.host_samples import MinMeanMax
+from bench_master.run_data.host_samples import MEMORY, MinMeanMax
 from bench_master.run_data.treatment_types import (
     EachContainerReport,
     HostCurveReport,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from bench_master.run_data.packed_jobs import PackedContainers, PackedJobs
 
 _HOST: Final = {"memory_used_bytes": "B", "swap_used_bytes": "B"}
-_ENGINE: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
 
 
 class PackingRecord(Struct):
@@ -150,7 +149,7 @@ class PackingStats:
 
     @staticmethod
     def _add_engine(packed: PackingRecord, columns: Mapping[str, Column], inside: npt.NDArray[np.bool_]) -> None:
-        for name, unit in _ENGINE.items():
+        for name, unit in MEMORY.items():
             if name in columns:
                 packed.add(f"engine_{name}", unit, columns[name], inside)
         if {"cpu_ns", "interval_ns"} <= columns.keys():

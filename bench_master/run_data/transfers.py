@@ -19,6 +19,7 @@ from bench_common.records import FIRST_BYTE, OPERATION_DONE, OPERATION_FAILED, T
 from bench_common.stats.block_types import StoredTreatment, does_one_operation
 from bench_common.stats.rows import Columns
 from bench_master.cleanup_command import cleanup_commands
+from bench_master.formatting import plural
 from bench_master.run_data.percentiles import Key, LatencySeries, group_rows, select_rows
 from bench_master.run_data.store_course import MB, StoreCourse, over_all_sizes
 from bench_master.run_data.transfer_types import (
@@ -342,10 +343,9 @@ class PopulationStats:
             known = treatments[treatment : treatment + 1]
             title = known[0].title if known else treatment
             if replaced := sum(row.replaced for row in rows):
-                what = "object" if replaced == 1 else "objects"
                 yield (
-                    f"{title}: {replaced} {what} with names of its population had another content: overwritten "
-                    "before the first trial, deleted after the last one unless kept"
+                    f"{title}: {plural(replaced, 'object')} with names of its population had another content: "
+                    "overwritten before the first trial, deleted after the last one unless kept"
                 )
             for phase, done in (
                 ("populate", "made before the first trial"),

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from bench_common.clock import max_drift_ns
 from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
-from bench_common.stats.block_types import StoredHost, StoredTreatment, StoredTrial
+from bench_common.stats.block_types import StoredHost, StoredTreatment, StoredTrial, definition_of
 from bench_common.stats.reader import RESUMED
 from bench_common.stats.rows import SampleColumns
 from bench_master.formatting import format_seconds, plural
@@ -377,8 +377,7 @@ class Disturbances:
     """
 
     def __init__(self, treatments: Sequence[StoredTreatment], *, noop: bool) -> None:
-        jobs = [treatment.job for treatment in treatments]
-        self._saturating = [noop or (isinstance(job, Mapping) and "workload" in job) for job in jobs]
+        self._saturating = [noop or "workload" in definition_of(one).job for one in treatments]
         self._pauses: dict[int | None, list[Mapping[str, Any]]] = {}
         self._contention: list[Mapping[str, Any]] = []
         self._contention_times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
