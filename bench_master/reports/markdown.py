@@ -18,7 +18,7 @@ from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, markdown_lines
 from bench_master.reports.side_by_side import side_tables
 from bench_master.reports.store_tables import store_operations
-from bench_master.reports.table import Labels, markdown_of
+from bench_master.reports.table import markdown_of
 from bench_master.reports.tables import overview, packings
 from bench_master.reports.text_details import format_time, incomplete_text, totals_text
 from bench_master.reports.values_text import only_value
@@ -85,8 +85,7 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
         yield ""
         columns = [Column(title, left=place == 0) for place, title in enumerate(side.titles)]
         yield from markdown_table(columns, side.rows)
-    labels = Labels(document.treatments)
-    for table in (packings(document, labels), store_operations(document, labels, full=False)):
+    for table in (packings(document), store_operations(document, full=False)):
         if table.rows:
             yield from ("", f"{escape(table.name)}:", "")
             yield from markdown_of(table)

@@ -15,13 +15,13 @@ from bench_master.formatting import format_bytes, format_count, format_significa
 from bench_master.reports.table import (
     MOST_OPEN_ROWS,
     Field,
-    Labels,
     Table,
     amount,
     count,
     doubtful,
     number,
     seconds,
+    treatment_table,
     words,
 )
 from bench_master.run_data.store_course import MB
@@ -42,18 +42,18 @@ _Done = tuple[str, _One, str]
 """An operation, what was done, and the endpoint where rows tell it."""
 
 
-def store_tables(document: ReportDocument, labels: Labels) -> list[Table]:
+def store_tables(document: ReportDocument) -> list[Table]:
     """Return the tables of what jobs did on stores, operations first; without rows where no job used one."""
     return [
-        store_operations(document, labels, full=True),
-        endpoints(document, labels),
-        _sizes(document, labels),
-        _course(document, labels),
-        population(document, labels),
+        store_operations(document, full=True),
+        endpoints(document),
+        _sizes(document),
+        _course(document),
+        population(document),
     ]
 
 
-def store_operations(document: ReportDocument, labels: Labels, *, full: bool) -> Table:
+def store_operations(document: ReportDocument, *, full: bool) -> Table:
     """Return what jobs on a store did, by operation over objects of all sizes; with `full` more notes."""
     fields: list[Field[_Done]] = [
         words("operation", lambda row: row[0]),
@@ -74,7 +74,9 @@ def store_operations(document: ReportDocument, labels: Labels, *, full: bool) ->
             late = _late_texts(each.objects) if full else ()
             texts = [text for text in (_moved_text(each.objects), seconds_text(each.objects), *late) if text]
             notes += texts if alone else [f"{title}: {text}" for text in texts]
-    table = labels.table("Operations on the store", "Over objects of all sizes.", fields, rows, notes)
+    table = treatment_table(
+        document.treatments, "Operations on the store", "Over objects of all sizes.", fields, rows, notes
+    )
     return replace(table, leads=True)
 
 
@@ -102,7 +104,7 @@ def _measures() -> Iterator[Field[_Done]]:
     yield seconds("max", lambda row: row[1].max_s, droppable=True)
 
 
-def endpoints(document: ReportDocument, labels: Labels) -> Table:
+def endpoints(document: ReportDocument) -> Table:
     """Return each endpoint of treatments that have several."""
     several = [each for each in document.treatments if each.objects and len(each.objects.endpoints) > 1]
     fields: list[Field[_Done]] = [
@@ -125,7 +127,7 @@ def endpoints(document: ReportDocument, labels: Labels) -> Table:
         if (text := _endpoint_errors(endpoint))
     ]
     caption = "Operations by the endpoint that answered last, over objects of all sizes."
-    found = labels.table("Endpoints", caption, fields, rows, notes)
+    found = treatment_table(document.treatments, "Endpoints", caption, fields, rows, notes)
     return replace(found, folded=len(rows) > MOST_OPEN_ROWS)
 
 
@@ -142,7 +144,7 @@ def _endpoint_errors(one: EndpointReport) -> str:
     return ", ".join(f"{format_count(number_)} x {one_line(kind)}" for kind, number_ in kinds.most_common())
 
 
-def _sizes(document: ReportDocument, labels: Labels) -> Table:
+def _sizes(document: ReportDocument) -> Table:
     """Return what each operation did and moved, by class of objects."""
     Size = tuple[str, TransferReport, OperationReport | None]  # noqa: N806  a type
     fields: list[Field[Size]] = [
@@ -163,10 +165,10 @@ def _sizes(document: ReportDocument, labels: Labels) -> Table:
         for name, one in each.objects.operations.items()
         if not name.endswith(FIRST_BYTE) and one.per_s
     ]
-    return replace(labels.table("Operations by size", "", fields, rows), folded=True)
+    return replace(treatment_table(document.treatments, "Operations by size", "", fields, rows), folded=True)
 
 
-def _course(document: ReportDocument, labels: Labels) -> Table:
+def _course(document: ReportDocument) -> Table:
     """Return operations and MB per second over the time of the trials, over all endpoints."""
     moving = [(each, each.objects) for each in document.treatments if each.objects and each.objects.series]
     verbs = list(dict.fromkeys(one.operation for _, moved in moving for one in moved.series))
@@ -183,7 +185,7 @@ def _course(document: ReportDocument, labels: Labels) -> Table:
     ]
     rows = [(each, step) for each, moved in moving for step in _steps(moved)]
     caption = "What ended in each step of the trials, over all endpoints; JSON and CSV have it by endpoint."
-    table = labels.table("Course", caption, fields, rows)
+    table = treatment_table(document.treatments, "Course", caption, fields, rows)
     return replace(table, folded=True, sortable=False)
 
 
@@ -214,7 +216,7 @@ def _steps(moved: TransfersReport) -> Iterator[tuple[str, dict[str, float], floa
 _PHASES: Final = {"populate": "made before the first trial", "clear": "deleted after the last one"}
 
 
-def population(document: ReportDocument, labels: Labels) -> Table:
+def population(document: ReportDocument) -> Table:
     """Return what was made in stores and deleted, a row for each treatment and phase."""
     Done = tuple[str, list[PopulationPhaseReport]]  # noqa: N806  a type
     fields: list[Field[Done]] = [
@@ -231,7 +233,7 @@ def population(document: ReportDocument, labels: Labels) -> Table:
         for phase in _PHASES
         if (parts := [part for part in entry.population if part.phase == phase])
     ]
-    return replace(labels.table("Objects", "", fields, rows), folded=True)
+    return replace(treatment_table(document.treatments, "Objects", "", fields, rows), folded=True)
 
 
 # -- notes -----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, text_lines
 from bench_master.reports.side_by_side import side_lines
 from bench_master.reports.store_tables import population, store_operations
-from bench_master.reports.table import Labels, Table, table_text
+from bench_master.reports.table import Table, table_text
 from bench_master.reports.tables import figures, overhead, overview, packings, published
 from bench_master.reports.text_details import details, format_time, incomplete_text, section, totals_text
 from bench_master.reports.traced import why_lines
@@ -134,9 +134,8 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
     names = short_names(document.treatments)
     if not full:
         if len(names) > 1:
-            labels = Labels(document.treatments)
             # What the containers take is what a packing is for, and what a store does what its load is for.
-            for table in (packings(document, labels), store_operations(document, labels, full=False)):
+            for table in (packings(document), store_operations(document, full=False)):
                 if len(table.rows) <= _ROWS:
                     yield from _table_section(table)
         # Who has treatments traced asks for it.
@@ -255,11 +254,10 @@ def _extras(document: ReportDocument) -> list[tuple[str, list[str]]]:
     remarks = [line for one in document.remarks for line in paragraph(f"{one_line(one)}.", indent=2, hanging=4)]
     # A verdict says what limits it; else remarks are all that does.
     found = [("Remarks", [] if document.verdicts is not None else remarks)]
-    labels = Labels(document.treatments)
-    tables = [population(document, labels), overhead(document, labels)]
+    tables = [population(document), overhead(document)]
     if several:
         found += [("Side by side", list(side_lines(document, full=False)))]
-        long = (packings(document, labels), store_operations(document, labels, full=False))
+        long = (packings(document), store_operations(document, full=False))
         tables = [*(table for table in long if len(table.rows) > _ROWS), *tables]
     found += [(table.name, list(table_text(table))) for table in tables if table.rows]
     return [*found, ("Published figures", [line for table in published(document) for line in table_text(table)])]
