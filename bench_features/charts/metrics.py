@@ -209,7 +209,6 @@ def _draw_levels(
     values: list[float],
     title: str,
 ) -> str:
-    """Draw a panel with an axis of numbers."""
     frame = picture.panel(170.0, left=64.0 if picture.is_narrow else 78.0, right=18.0, title=title)
     scale = log_if_wide(values, frame.bottom, frame.top, measure.unit, beyond=10.0)
     levels = sorted(set(own_levels.values()))
@@ -245,7 +244,6 @@ def _words(source: ChartSource, measure: Measure, spot: Spot, place: int) -> str
 def _draw_rows(
     picture: Chart, source: ChartSource, measure: Measure, every: Mapping[int, str], values: list[float], title: str
 ) -> str:
-    """Draw a panel with a row for each treatment."""
     rows, narrow = list(every.items())[:MOST_ROWS], picture.is_narrow
     step, left, right = 40.0, 14.0, 14.0
     if not narrow:

@@ -49,7 +49,6 @@ CSV_FIELDS: Final = (
     "treatment", "measure", "unit", "verdict", "reason", "ratio", "low", "high", "p", "earlier_value", "new_value",
     "earlier_runs", "new_runs", "tipping", "mde", "more_runs", "runs_low", "runs_high",
 )  # fmt: skip
-"""The columns of the CSV report."""
 
 
 def answer_lines(verdicts: VerdictsReport) -> list[str]:

@@ -58,7 +58,6 @@ class HtmlReport:
 
 
 def _parts(source: ReportSource) -> dict[str, Any]:
-    """Return what the templates show."""
     document, drawing = source.document, registered_charts()
     few, how_to_read = ("", "") if drawing is None else drawing.remarks(document)
     found, tables = list(dict.fromkeys(_warnings(document))), page_tables(document)
@@ -228,7 +227,6 @@ def _template_text(name: str, folder: str = _FOLDER) -> str:
 
 @cache
 def _page_style() -> str:
-    """Return the style of all pages."""
     style = _template_text("page.css")
     return style.replace("LIGHT", css_variables("light")).replace("DARK", css_variables("dark"))
 

@@ -41,14 +41,11 @@ class JobDetails:
     """The details of one ticket."""
 
     treatment: int
-    """The index of its treatment."""
     trial: int
-    """The index of its trial."""
     operations: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Index of the operation, ok, start_ns and duration_ns of each."""
     metrics: dict[str, float] = field(default_factory=dict)
     error: dict[str, str] | None = None
-    """Its error, if it failed."""
     transfer: dict[str, int] | None = None
     """Of a job that does one of its operations: what it transferred."""
 
@@ -140,7 +137,6 @@ class JobWindow:
 
 
 def _add_operations(found: dict[int, JobDetails], rows: Rows) -> None:
-    """Add operations, or transfers."""
     if rows.dtype == TRANSFER_ROW:
         for ticket, treatment, trial, *moved in rows[["ticket", "treatment", "trial", *_MOVED]].tolist():
             details = found.setdefault(ticket, JobDetails(treatment, trial))

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from bench_common.host_info import DIGEST_DETAIL, OTHER_ENGINE, PROGRAM_DETAIL, short_digests
 from bench_common.safe_text import one_line
+from bench_common.stats.reader import CutShort
 from bench_master.analysis.report_types import (
     HostReport,
     ImportReport,
@@ -196,7 +197,7 @@ def incomplete_text(document: ReportDocument) -> str:
 
 def _can_continue(document: ReportDocument) -> bool:
     """Whether the file has what a run needs to continue, as that of a killed one has; standard input is no file."""
-    is_short = document.run_state == "incomplete" or "ends within a block" in (document.damage or "")
+    is_short = document.run_state == "incomplete" or isinstance(document.damage, CutShort)
     return is_short and document.run.imported is None and document.stats_file != "-"
 
 

@@ -74,7 +74,6 @@ class Verification(Struct, frozen=True):
     """How a report compares with what follows from a stats file."""
 
     format: str
-    """The format of the report."""
     values: int
     """How many words it has; in JSON, how many values."""
     numbers: int
