@@ -38,6 +38,9 @@ class NoChartError(Exception):
     """A run lacks the data of a chart; the message says which."""
 
 
+_NO_CHOICE: Final = ChartChoice()
+
+
 class ChartSource:
     """A run to draw: its report document, and what charts need beyond that, made when first asked for."""
 
@@ -45,13 +48,10 @@ class ChartSource:
         self,
         document: ReportDocument,
         run: MeasuredRun | None = None,
-        choice: ChartChoice | None = None,
+        choice: ChartChoice = _NO_CHOICE,
     ) -> None:
         self.document = document
-        self.metric = None if choice is None else choice.metric
-        """The metric to draw in place of the primary one."""
-        self.by = None if choice is None else choice.by
-        """The label that is the axis of a chart of metrics."""
+        self.choice = choice
         self._run = run
 
     @cached_property

@@ -100,9 +100,9 @@ def _measures(source: ChartSource) -> list[Measure]:
                 spot = Spot(median(values), min(values), max(values), values, len(values))
                 found.setdefault(name, {})[place] = spot
                 primary |= {name} if metric.primary else set()
-    if source.metric is not None:
-        check_choice(source.metric, found, what="metric")
-        found = {source.metric: found[source.metric]}
+    if source.choice.metric is not None:
+        check_choice(source.choice.metric, found, what="metric")
+        found = {source.choice.metric: found[source.choice.metric]}
     elif not primary.isdisjoint(found):
         found = {name: spots for name, spots in found.items() if name in primary}
     return [
@@ -296,9 +296,9 @@ def find_factor(source: ChartSource, keep: Collection[int]) -> str:
     """
     labels = {place: source.document.treatments[place].treatment for place in sorted(keep)}
     names = list(dict.fromkeys(name for each in labels.values() for name in each))
-    if source.by is not None:
-        check_choice(source.by, names, what="label")
-        return source.by
+    if source.choice.by is not None:
+        check_choice(source.choice.by, names, what="label")
+        return source.choice.by
     for name in dict.fromkeys([*(each for each in COUNT_LABELS if each in names), *names]):
         if len(set(_numbers(labels, name).values())) >= _TWO and name not in NAMES:
             return name

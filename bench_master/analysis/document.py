@@ -19,6 +19,7 @@ from msgspec.structs import asdict, replace
 
 from bench_common.errors import UsageError
 from bench_common.histogram import nearest_rank
+from bench_common.stats.account import differing_counts
 from bench_common.stats.block_types import (
     Header,
     StoredFooter,
@@ -81,8 +82,7 @@ from bench_master.run_data.treatment_types import (
     TreatmentReport,
     TrialCounts,
 )
-from bench_master.run_data.validity import timing_error, timing_warning, timing_warnings
-from bench_master.run_data.watched_trials import ranges
+from bench_master.run_data.validity import ranges, timing_error, timing_warning, timing_warnings
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import is_again
 from bench_master.verdicts.diagnosis import MIN_DRIFT
@@ -415,7 +415,7 @@ def _warnings(ledger: Aggregator) -> list[str]:
         found.append(f"excluded: {plural(ledger.unlisted_operations, 'operation')} that the header does not list")
     if (ledger.footer or StoredFooter()).status != "complete":
         # Of a complete run this is damage.
-        found += ledger.other_counts
+        found += differing_counts(ledger.footer or StoredFooter(), ledger.all_outcomes)
     names = {worker: str(body.worker_id) for worker, body in ledger.hosts.items()}
     found += ledger.clocks.warnings(names)
     outside = ledger.jobs_outside_trial()
@@ -447,7 +447,7 @@ def _treatments(run: MeasuredRun, percentiles: Sequence[float], pctile: float) -
         }
         metrics = {
             name: _metric(
-                ledger.metric(index, name),
+                [one for _, one in sorted(ledger.trial_metrics(index, name).items())],
                 declared.get(name, StoredMetric()),
                 pctile,
                 primary=declared.get(name, StoredMetric()).primary or treatment.primary == name,

@@ -28,7 +28,6 @@ from bench_common.records import (
     Outcome,
     job_id_of,
 )
-from bench_common.stats.account import differing_counts
 from bench_common.stats.block_types import (
     Header,
     StoredBaseline,
@@ -48,8 +47,7 @@ from bench_master.run_data.percentiles import Key, LatencySeries, group_position
 from bench_master.run_data.store_course import over_all_sizes
 from bench_master.run_data.traced_types import TracedTrials
 from bench_master.run_data.transfers import PopulationStats, Transfers
-from bench_master.run_data.validity import ClockChecker, Disturbances, LoopStats, Neighbours, TrialOrder
-from bench_master.run_data.watched_trials import Watches
+from bench_master.run_data.validity import ClockChecker, Disturbances, LoopStats, Neighbours, TrialOrder, Watches
 
 JOB: Final = "job"
 """Name of the whole job among the operations."""
@@ -171,8 +169,8 @@ class Aggregator:
         """The jobs of each measured trial that are done."""
         self.trial_brackets: dict[int, list[int | None]] = {}
         """When the master began and ended each trial, on its own clock."""
-        self._takers: dict[int, frozenset[int]] = {}
-        """Workers that ran each trial, by roster number."""
+        self.takers: dict[int, frozenset[int]] = {}
+        """Workers that ran each trial, by roster number; none where the file does not say."""
         self.outcomes: dict[int, Counter[str]] = {index: Counter() for index in range(len(self.treatments))}
         self.all_outcomes: Counter[str] = Counter()
         """With warm-up jobs, as the footer counts them."""
@@ -273,11 +271,6 @@ class Aggregator:
         if key in self._total_of:
             yield self._total_of[key]
 
-    @property
-    def other_counts(self) -> list[str]:
-        """In what the footer's counts of jobs and the jobs of the file differ."""
-        return differing_counts(self.footer or StoredFooter(), self.all_outcomes)
-
     def _add_operations(self, rows: Columns) -> None:
         for key, group in self.measured_operations(rows):
             done = select_rows(group, group["ok"] == OPERATION_DONE)
@@ -318,10 +311,6 @@ class Aggregator:
         """Return the blocks of which a part ran before the run was interrupted and a part after it was resumed."""
         measured = {block for _, block, warmup in self._trials if not warmup}
         return frozenset(measured.intersection(self.course.actual_order().split_blocks))
-
-    def takers(self, trial: int) -> frozenset[int]:
-        """Return the workers that ran a trial, by roster number; none where the file does not say."""
-        return self._takers.get(trial, frozenset())
 
     def is_warmup(self, trial: int) -> bool:
         """Return whether a trial is warm-up; one that the header does not list is not."""
@@ -418,11 +407,6 @@ class Aggregator:
             entry.total += record.value
             entry.values += 1
 
-    def metric(self, treatment: int, name: str) -> list[TrialMetric]:
-        """Return the trials that have the metric, in order."""
-        trials = self.trial_metrics(treatment, name)
-        return [trials[trial] for trial in sorted(trials)]
-
     def trial_metrics(self, treatment: int, name: str) -> Mapping[int, TrialMetric]:
         """Return the metric by trial."""
         return self._metrics.get((treatment, name), {})
@@ -484,7 +468,7 @@ class Aggregator:
         if kind == "trial-begin":
             bracket[:] = [None, None]
             self.spoilt.pop(trial, None)  # a resumed run does it again
-            self._takers[trial] = frozenset(event.get("workers", ()))
+            self.takers[trial] = frozenset(event.get("workers", ()))
         bracket[kind == "trial-end"] = event["at_ns"]
         if kind == "trial-end" and (trial in self._left_out or not self.is_warmup(trial)):
             # Jobs that were never handed out.
@@ -504,7 +488,7 @@ class Aggregator:
     def spans(self) -> TrialSpans:
         """Return the measured trials with a known begin and end."""
         return TrialSpans(
-            TrialSpan(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()), trial)
+            TrialSpan(int(self._trials[trial][0]), begin, end, self.takers.get(trial, frozenset()), trial)
             for trial, (begin, end) in self.trial_brackets.items()
             if begin is not None and end is not None and not self.is_warmup(trial)
         )

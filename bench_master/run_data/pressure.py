@@ -105,14 +105,10 @@ class Reading(Struct, frozen=True):
     """What it is a share of, in ns or ticks."""
 
 
-class Excess(Struct, frozen=True):
+class Excess(Reading, frozen=True):
     """A trial in which a host's work was held up."""
 
-    span: TrialSpan
-    worker: int
-    host: str
     measure: Measure
-    share: float
     usual: float
     """The median of the treatment's trials there."""
 
@@ -189,7 +185,7 @@ class TrialPressure:
                 found &= (shares - (0.0 if measure.absolute else usual)) * wholes >= MIN_TICKS
             for place in np.flatnonzero(found).tolist():
                 one = readings[place]
-                yield Excess(one.span, one.worker, one.host, measure, one.share, usual)
+                yield Excess(one.span, one.worker, one.host, one.share, one.whole, measure, usual)
 
     def report(self, treatment: int) -> dict[str, PressureReport] | None:
         """Return a treatment's figures by measure; None without readings."""
@@ -222,14 +218,9 @@ def _share(sums: Mapping[str, float], measure: Measure) -> float | None:
     return min(1.0, part / whole)
 
 
-def warning_of(found: Sequence[Excess], trials: int, shown: str) -> str:
-    """Return a warning about trials, of so many, in which one thing held up the work of one host.
-
-    `shown` is what stands for their numbers.
-    """
+def warning_of(found: Sequence[Excess], which: str) -> str:
+    """Return a warning about trials (`which` in words) in which one thing held up the work of one host."""
     worst = max(found, key=lambda one: one.share)
-    count = len({one.span.trial for one in found})
-    which = f"all {trials} trials" if count == trials else f"{count} of {trials} trials{shown}"
     words = worst.measure.words.format(worst.host)
     most = f"{worst.share:.0%} in trial {worst.span.trial}"
     if worst.measure.absolute:

@@ -3,7 +3,7 @@
 import pytest
 
 from bench_master.run_data.host_samples import TrialSpan
-from bench_master.run_data.watched_trials import Watches
+from bench_master.run_data.validity import Watches
 
 SPANS = [TrialSpan(0, 100 * index, 100 * index + 90, frozenset({0}), index) for index in range(12)]
 
