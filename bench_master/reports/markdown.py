@@ -12,8 +12,8 @@ from typing import ClassVar, Final, TextIO
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import VerdictsReport
-from bench_master.formatting import Column, format_span, markdown_table
 from bench_master.formatting import escape_markdown as escape
+from bench_master.formatting import format_span, markdown_table
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, markdown_lines
 from bench_master.reports.side_by_side import side_tables
@@ -78,13 +78,12 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
         yield from ("", escape(one_line(document.trust.sentence)))
     yield from _thresholds(document)
     for side in side_tables(document, full=full):
-        if len(side.titles) > _COLUMNS and not full:
+        if len(side.columns) > _COLUMNS and not full:
             continue
         yield ""
         yield escape(f"Side by side{f', {side.caption}' if side.caption else ''}:")
         yield ""
-        columns = [Column(title, left=place == 0) for place, title in enumerate(side.titles)]
-        yield from markdown_table(columns, side.rows)
+        yield from markdown_table(side.columns, side.texts)
     for table in (packings(document), store_operations(document, full=False)):
         if table.rows:
             yield from ("", f"{escape(table.name)}:", "")

@@ -106,7 +106,12 @@ def _measures() -> Iterator[Field[_Done]]:
 
 def endpoints(document: ReportDocument) -> Table:
     """Return each endpoint of treatments that have several."""
-    several = [each for each in document.treatments if each.objects and len(each.objects.endpoints) > 1]
+    several = [
+        (each, endpoint)
+        for each in document.treatments
+        if each.objects and len(each.objects.endpoints) > 1
+        for endpoint in each.objects.endpoints
+    ]
     fields: list[Field[_Done]] = [
         words("endpoint", lambda row: row[2]),
         words("operation", lambda row: row[0]),
@@ -114,18 +119,10 @@ def endpoints(document: ReportDocument) -> Table:
     ]
     rows: list[tuple[TreatmentReport, _Done]] = [
         (each, (verb, one, endpoint_name(endpoint)))
-        for each in several
-        if each.objects
-        for endpoint in each.objects.endpoints
+        for each, endpoint in several
         for verb, one in endpoint.operations.items()
     ]
-    notes = [
-        f"{endpoint_name(endpoint)}: {text}"
-        for each in several
-        if each.objects
-        for endpoint in each.objects.endpoints
-        if (text := _endpoint_errors(endpoint))
-    ]
+    notes = [f"{endpoint_name(endpoint)}: {text}" for _, endpoint in several if (text := _endpoint_errors(endpoint))]
     caption = "Operations by the endpoint that answered last, over objects of all sizes."
     found = treatment_table(document.treatments, "Endpoints", caption, fields, rows, notes)
     return replace(found, folded=len(rows) > MOST_OPEN_ROWS)

@@ -61,7 +61,6 @@ from bench_master.run_data.treatment_types import (
     OperationReport,
     OverheadReport,
     PackingTrialReport,
-    SampleReport,
     TreatmentReport,
 )
 from bench_master.run_data.validity import NO_IDLE_CPU
@@ -370,25 +369,15 @@ def packing_notes(document: ReportDocument) -> list[str]:
 
 def overhead(document: ReportDocument) -> Table:
     """Return what the engine's own processes used, where they were sampled."""
-
-    def of(
-        part: Callable[[OverheadReport], SampleReport | None], value: Callable[[SampleReport], float | None]
-    ) -> Callable[[OverheadReport], float | None]:
-        def get(one: OverheadReport) -> float | None:
-            sample = part(one)
-            return None if sample is None else value(sample)
-
-        return get
-
     fields: list[Field[OverheadReport]] = [
         count("readings", lambda one: one.memory.n if one.memory else 0, droppable=True),
-        amount("memory min", of(lambda one: one.memory, lambda one: one.min)),
-        amount("mean", of(lambda one: one.memory, lambda one: one.mean)),
-        amount("max", of(lambda one: one.memory, lambda one: one.max)),
-        amount("PSS mean", of(lambda one: one.pss_bytes, lambda one: one.mean), droppable=True, optional=True),
-        number("CPU% min", of(lambda one: one.cpu_percent, lambda one: one.min)),
-        number("mean", of(lambda one: one.cpu_percent, lambda one: one.mean)),
-        number("max", of(lambda one: one.cpu_percent, lambda one: one.max)),
+        amount("memory min", lambda one: one.memory.min if one.memory else None),
+        amount("mean", lambda one: one.memory.mean if one.memory else None),
+        amount("max", lambda one: one.memory.max if one.memory else None),
+        amount("PSS mean", lambda one: one.pss_bytes.mean if one.pss_bytes else None, droppable=True, optional=True),
+        number("CPU% min", lambda one: one.cpu_percent.min if one.cpu_percent else None),
+        number("mean", lambda one: one.cpu_percent.mean if one.cpu_percent else None),
+        number("max", lambda one: one.cpu_percent.max if one.cpu_percent else None),
         seconds("CPU/job", lambda one: one.cpu_per_job_s, droppable=True, optional=True),
         numbers(
             "Mem %",
@@ -412,19 +401,15 @@ def overhead(document: ReportDocument) -> Table:
 
 def _harness(document: ReportDocument) -> Table:
     """Return how late ends may be stamped, how busy the harness was, and what it can do here."""
-
-    def own(get: Callable[[HarnessReport], float | None]) -> Callable[[TreatmentReport], float | None]:
-        return lambda one: None if one.harness is None else get(one.harness)
-
     fields: list[Field[TreatmentReport]] = [
         seconds("timing error p99", lambda one: one.timing_error_p99_s),
         seconds("max", lambda one: one.timing_error_max_s, droppable=True),
         share("loop busy", lambda one: one.worker_busy_share, optional=True),
         seconds("loop lag", lambda one: one.worker_lag_max_s, optional=True),
-        number("harness's own", own(lambda one: one.ceiling_per_s), optional=True),
-        share("share of it", own(lambda one: one.share), optional=True),
-        share("its CPU", own(lambda one: one.cpu_share), optional=True, droppable=True),
-        share("idle CPU", own(lambda one: one.idle_share), optional=True, droppable=True),
+        number("harness's own", lambda one: one.harness.ceiling_per_s if one.harness else None, optional=True),
+        share("share of it", lambda one: one.harness.share if one.harness else None, optional=True),
+        share("its CPU", lambda one: one.harness.cpu_share if one.harness else None, optional=True, droppable=True),
+        share("idle CPU", lambda one: one.harness.idle_share if one.harness else None, optional=True, droppable=True),
     ]
     rows = [(one, one) for one in document.treatments if one.timing_error_p99_s is not None or one.harness]
     caption = "How late an end may be stamped at most, and how busy and late the workers' event loops were."
