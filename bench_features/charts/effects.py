@@ -124,12 +124,9 @@ def _row_label(comparison: ComparisonReport, *, several: bool) -> str:
     # A number alone does not say what it is the number of.
     keys = [key for key, value in comparison.labels.items() if str(value) == comparison.name]
     name = f"{keys[0]} {comparison.name}" if len(keys) == 1 and comparison.name[:1].isdigit() else comparison.name
-    label = ", ".join(filter(None, (name, _group_words(comparison.group))))
+    group = [part.removeprefix("job=").replace("=", " ") for part in comparison.group.split()]
+    label = ", ".join((name, *group))
     return f"{label}: {comparison.measure}" if several else label
-
-
-def _group_words(group: str) -> str:
-    return ", ".join(part.removeprefix("job=").replace("=", " ") for part in group.split())
 
 
 def _draw_effect(picture: Chart, scale: Scale, y: float, effect: Effect, label: str) -> None:

@@ -23,7 +23,6 @@ from bench_master.plan import is_host_ceiling
 from bench_master.reports.palette import engine_hue
 from bench_master.reports.table import varying_labels
 from bench_master.run_data.measured import MeasuredRun
-from bench_master.run_data.treatment_types import TreatmentReport
 
 MOST_PANELS: Final = 24
 MOST_LINES: Final = 12
@@ -89,7 +88,22 @@ class ChartSource:
 
     @cached_property
     def _labels(self) -> list[Mapping[str, Any]]:
-        return _like_labels(self.document.treatments)
+        """The labels, without the job where each engine has a job of its own that does the same as the others.
+
+        So are the drivers of a definition of bucketbench, which are to be compared: in one panel, on one axis, and
+        the host's ceiling beside them.
+        """
+        treatments = self.document.treatments
+        labels = [each.treatment for each in treatments]
+        engines: dict[str, set[str]] = {}
+        for each in labels:
+            engines.setdefault(str(each.get("engine")), set()).add(str(each.get("job")))
+        jobs = [job for found in engines.values() for job in found]
+        measured = [each for each in treatments if each.jobs.done and not is_host_ceiling(each.treatment)]
+        work = {(tuple(sorted(each.operations)), tuple(sorted(each.metrics))) for each in measured}
+        if len(jobs) == len(set(jobs)) == len(engines) > 1 and len(work) == 1:
+            return [{name: value for name, value in each.items() if name != "job"} for each in labels]
+        return labels
 
     @cached_property
     def styles(self) -> list[Style]:
@@ -132,24 +146,6 @@ class ChartSource:
                 grey = [place for place, one in panel.styles.items() if one.label not in (names[0], names[-1])]
                 panel.styles.update({place: replace(panel.styles[place], hue=GREY) for place in grey})
         return list(found.values())
-
-
-def _like_labels(treatments: Sequence[TreatmentReport]) -> list[Mapping[str, Any]]:
-    """Return the labels, without the job where each engine has a job of its own that does the same as the others.
-
-    So are the drivers of a definition of bucketbench, which are to be compared: in one panel, on one axis, and the
-    host's ceiling beside them.
-    """
-    labels = [each.treatment for each in treatments]
-    engines: dict[str, set[str]] = {}
-    for each in labels:
-        engines.setdefault(str(each.get("engine")), set()).add(str(each.get("job")))
-    jobs = [job for found in engines.values() for job in found]
-    measured = [each for each in treatments if each.jobs.done and not is_host_ceiling(each.treatment)]
-    work = {(tuple(sorted(each.operations)), tuple(sorted(each.metrics))) for each in measured}
-    if len(jobs) == len(set(jobs)) == len(engines) > 1 and len(work) == 1:
-        return [{name: value for name, value in each.items() if name != "job"} for each in labels]
-    return labels
 
 
 @dataclass(frozen=True, slots=True)

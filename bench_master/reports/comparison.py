@@ -238,7 +238,7 @@ def _trust(verdicts: VerdictsReport, archive: ArchiveReport, *, verbose: bool = 
 def _noise(floor: NoiseFloorReport, archive: ArchiveReport, verdicts: VerdictsReport) -> str:
     unit = "run" if verdicts.family.control == EACH_CONFIRMED else "occasion"
     reach = None if floor.high is None else floor.high - 1.0
-    gate = f"a gate at {_margin(verdicts.family.margin)}"
+    gate = f"a gate at {100 * verdicts.family.margin:.3g} %"
     needed = f"no number of new runs carries {gate}: it takes more earlier runs, or a quieter machine"
     if floor.new_runs:
         needed = f"{gate} needs {plural(floor.new_runs, unit)} of the new build"
@@ -248,10 +248,6 @@ def _noise(floor: NoiseFloorReport, archive: ArchiveReport, verdicts: VerdictsRe
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
-
-
-def _margin(margin: float) -> str:
-    return f"{100 * margin:.3g} %"
 
 
 def _when(change_: ChangeReport) -> str:

@@ -23,7 +23,7 @@ from bench_master.run_data.transfer_types import (
     StoreOperationReport,
     TransfersReport,
 )
-from bench_master.run_data.treatment_types import OverheadReport, PackingSummary, TreatmentReport
+from bench_master.run_data.treatment_types import OverheadReport, TreatmentReport
 
 _JOBS: Final = ("planned", "missing", "done", "failed", "lost", "aborted", "not_started", "warmup")
 _TREATMENT: Final = (
@@ -160,8 +160,9 @@ def _rows(entry: TreatmentReport, percentiles: Sequence[str]) -> Iterator[dict[s
         yield own | _statistics(cpu)
     if entry.overhead is not None:
         yield from _overhead(entry.overhead)
-    if entry.packing is not None:
-        yield from _packing(entry.packing)
+    if entry.packing is not None and (counts := entry.packing.containers) is not None:
+        packed = _cells(counts, {"n": "n", "min": "min", "max": "max", "p50": "median"})
+        yield {"kind": "packing", "name": "containers", "unit": "1", **packed}
 
 
 _TRANSFER_MEASURES: Final = (
@@ -259,14 +260,6 @@ def _overhead(overhead: OverheadReport) -> Iterator[dict[str, Any]]:
     if relative is not None:
         yield {"kind": "overhead", "name": "memory_percent", "unit": "%", "mean": relative.memory_percent}
         yield {"kind": "overhead", "name": "cpu_factor", "unit": "1", "mean": relative.cpu_factor}
-
-
-def _packing(packing: PackingSummary) -> Iterator[dict[str, Any]]:
-    """Yield how many containers were packed; its n counts trials."""
-    counts = packing.containers
-    if counts is not None:
-        statistics = {"n": counts.n, "min": counts.min, "max": counts.max, "p50": counts.median}
-        yield {"kind": "packing", "name": "containers", "unit": "1", **statistics}
 
 
 def _comparisons(verdicts: VerdictsReport | None) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:

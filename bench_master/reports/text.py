@@ -136,8 +136,8 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
         if len(names) > 1:
             # What the containers take is what a packing is for, and what a store does what its load is for.
             for table in (packings(document), store_operations(document, full=False)):
-                if len(table.rows) <= _ROWS:
-                    yield from _table_section(table)
+                if 0 < len(table.rows) <= _ROWS:
+                    yield from section(table.name, table_text(replace(table, caption="")))
         # Who has treatments traced asks for it.
         yield from section("Why", why_lines(document, names, most=_ITEMS))
     most = None if full else _ITEMS
@@ -170,10 +170,6 @@ def _measures(document: ReportDocument, *, full: bool) -> Iterator[str]:
 def _without(table: Table, said: str) -> Table:
     """Return a table without its caption, and without notes that stand above it already."""
     return replace(table, caption="", notes=[note for note in table.notes if note not in said])
-
-
-def _table_section(table: Table) -> Iterator[str]:
-    return section(table.name, table_text(replace(table, caption="")) if table.rows else ())
 
 
 def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool) -> Iterator[str]:

@@ -201,11 +201,6 @@ def _can_continue(document: ReportDocument) -> bool:
     return is_short and document.run.imported is None and document.stats_file != "-"
 
 
-def _excluded(left_out: int) -> str:
-    """Return in which trials jobs were that are in no figure."""
-    return "warm-up or a trial that lost a worker" if left_out else "warm-up"
-
-
 def totals_text(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> str:
     """Return the number of jobs by outcome, each counted once."""
     treatments = list(treatments)
@@ -224,6 +219,7 @@ def totals_text(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> 
         parts.append(f"{(totals.not_started or 0) - among:,} more never started")
     text = ", ".join(parts)
     if totals.warmup:
-        where = _excluded(sum(entry.trials.left_out for entry in treatments))
+        has_loss = any(entry.trials.left_out for entry in treatments)
+        where = "warm-up or a trial that lost a worker" if has_loss else "warm-up"
         text += f"; {totals.warmup:,} in {where}, excluded from all figures"
     return text
