@@ -82,23 +82,23 @@ class CsvReport:
         titles = {label: table_cell(f"label_{label}" if label in own else label) for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
         writer.writeheader()
+
+        def write_row(labels: Mapping[str, Any], common: Mapping[str, Any], row: Mapping[str, Any]) -> None:
+            named = {titles[label]: value for label, value in labels.items() if label in titles}
+            writer.writerow({name: _format_cell(value) for name, value in {**named, **common, **row}.items()})
+
         if not document.treatments:
             # The state of the run is in the data, even where there is nothing else.
-            writer.writerow(_format_cells(_run_cells(document) | {"kind": "run", "name": "jobs"}))
+            write_row({}, _run_cells(document), {"kind": "run", "name": "jobs"})
+        by_title: dict[str, Mapping[str, Any]] = {}
         for entry in document.treatments:
-            named = {titles[label]: value for label, value in entry.treatment.items()}
-            common = named | _common_cells(document, entry)
+            common = by_title[entry.title] = _common_cells(document, entry)
             for row in _rows(entry, percentiles):
-                writer.writerow(_format_cells(common | row))
-        by_title = {entry.title: entry for entry in document.treatments}
-        for labels_of, row in _comparisons(document.verdicts):
-            named = {titles[label]: value for label, value in labels_of.items() if label in titles}
-            known = by_title.get(row["b"])
-            common = _run_cells(document) if known is None else _common_cells(document, known)
-            writer.writerow(_format_cells(named | common | row))
+                write_row(entry.treatment, common, row)
+        for compared, row in _comparisons(document.verdicts):
+            write_row(compared, by_title.get(row["b"], _run_cells(document)), row)
         for shown, row in _published(document.published):
-            named = {titles[label]: value for label, value in shown.items() if label in titles}
-            writer.writerow(_format_cells(named | {"run_state": document.run_state} | row))
+            write_row(shown, {"run_state": document.run_state}, row)
 
 
 def _run_cells(document: ReportDocument) -> dict[str, Any]:
@@ -294,12 +294,8 @@ def _published(section: PublishedReport | None) -> Iterator[tuple[dict[str, Any]
             )
 
 
-def _format_cells(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with true and false as JSON spells them, and with texts that are safe to open."""
-    return {name: _format_cell(value) for name, value in row.items()}
-
-
 def _format_cell(value: Any) -> Any:
+    """Return true and false as JSON spells them, and texts that are safe to open."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):

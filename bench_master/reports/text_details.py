@@ -52,7 +52,8 @@ def details(document: ReportDocument) -> Iterator[str]:
     for name, parts in groupby(tables(document), key=lambda table: table.name):
         yield from section(name, [line for table in parts for line in table_text(table)])
     yield from section("Why, in one job", job_lines(document))
-    yield from section("Notes", _notes(document))
+    notes = (paragraph(text, indent=2, hanging=4) for text in _notes(document))
+    yield from section("Notes", [line for note in notes for line in note])
 
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
@@ -111,32 +112,28 @@ def host_facts(fingerprint: Mapping[str, Any]) -> str:
 
 def _notes(document: ReportDocument) -> Iterator[str]:
     if any(one.n for entry in document.treatments for one in entry.operations.values()):
-        yield from _wrap_note("n: successful operations of successful jobs. Failures are excluded from all timings.")
+        yield "n: successful operations of successful jobs. Failures are excluded from all timings."
         if any(entry.timing_error_max_s for entry in document.treatments):
-            yield from _wrap_note("End times are upper bounds, late by the timing error at most.")
-        yield from _wrap_note("`job` is a whole successful job, from its start to its end on the worker.")
+            yield "End times are upper bounds, late by the timing error at most."
+        yield "`job` is a whole successful job, from its start to its end on the worker."
         if any(entry.open_load for entry in document.treatments):
-            yield from _wrap_note(
+            yield (
                 "`response` is the time from a job's arrival to its end, as a user sees it. `job` excludes the time "
                 "in the queue."
             )
         if not all(entry.open_load for entry in document.treatments):
-            yield from _wrap_note(
+            yield (
                 "Closed system: a slot starts its next job when the previous one ends, so slow jobs delay later "
                 "ones unseen; set `rate` to see the delay."
             )
     every = [one for entry in document.treatments for one in entry.operations.values()]
     if not all(one.percentiles_exact for one in every):
-        yield from _wrap_note("Some percentiles come from a histogram and are within 0.2 % of the true value.")
-    yield from _wrap_note(f"{MISSING} in a table: {MISSING_MEANS}.")
+        yield "Some percentiles come from a histogram and are within 0.2 % of the true value."
+    yield f"{MISSING} in a table: {MISSING_MEANS}."
     if document.published is not None and not document.published.tables:
-        yield from _wrap_note(f"No figure of {document.published.title} matches a treatment of this run.")
+        yield f"No figure of {document.published.title} matches a treatment of this run."
     for remark in document.remarks:
-        yield from _wrap_note(f"{one_line(remark)}.")
-
-
-def _wrap_note(text: str) -> list[str]:
-    return paragraph(text, indent=2, hanging=4)
+        yield f"{one_line(remark)}."
 
 
 def section(title: str, body: Iterable[str]) -> Iterator[str]:

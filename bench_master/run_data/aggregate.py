@@ -175,15 +175,16 @@ class Aggregator:
         self.all_outcomes: Counter[str] = Counter()
         """With warm-up jobs, as the footer counts them."""
         self.series: dict[Key, LatencySeries] = {}
-        for index, treatment in enumerate(self.treatments):
-            for name in (*treatment.operation_names, JOB):
-                self.series[index, name] = LatencySeries()
         self.totals: dict[Key, LatencySeries] = {}
         """Operations over objects of all classes, which are in no series of their own."""
         self._total_of: dict[Key, Key] = {}
         for index, treatment in enumerate(self.treatments):
-            if does_one_operation(treatment):
-                self._add_totals(index, treatment.operation_names)
+            for name in (*treatment.operation_names, JOB):
+                self.series[index, name] = LatencySeries()
+                total = over_all_sizes(name)
+                if total != name and does_one_operation(treatment):
+                    self._total_of[index, name] = index, total
+                    self.totals.setdefault((index, total), LatencySeries())
         self._operation_counts = np.array([len(one.operation_names) for one in self.treatments], np.int64)
         baseline = (header.overhead or StoredBaseline()).baseline
         self.baseline: Mapping[str, str] = {key: str(value) for key, value in baseline.items()}
@@ -257,13 +258,6 @@ class Aggregator:
                 self._add_event(block.body)
             case "footer":
                 self.footer = block.body
-
-    def _add_totals(self, index: int, names: Sequence[str]) -> None:
-        for name in names:
-            total = over_all_sizes(name)
-            if total != name:
-                self._total_of[index, name] = index, total
-                self.totals.setdefault((index, total), LatencySeries())
 
     def keys_of(self, key: Key) -> Iterator[Key]:
         """Yield the key of an operation, and that of its total if it has one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from statistics import median
 from typing import Any, Final, Literal, TypeAlias
@@ -434,24 +435,21 @@ def _rate(trial: TrialValue, span_ns: int | None) -> TrialValue:
 
 def primary_of(treatment: StoredTreatment) -> Primary:
     """Return the primary measure of a treatment as the header has it: declared, or the default of its kind of job."""
-    declared = treatment.primary
-    if isinstance(declared, str):
-        try:
-            return parse_primary(declared, treatment.operation_names, treatment.metrics)
-        except ValueError:
-            # What the scenario's check let pass fits; another program may have written the header.
-            pass
-    names, job = treatment.operation_names, job_kind(treatment)
-    metrics = treatment.metrics
+    names, metrics = treatment.operation_names, treatment.metrics
+    if treatment.primary is not None:
+        # What the scenario's check let pass fits; another program may have written the header.
+        with suppress(ValueError):
+            return parse_primary(treatment.primary, names, metrics)
+    primary = f"{JOB}.p50"
     if "hold" in names:
-        return parse_primary("containers", names, metrics)
-    if metrics and (job == "guest" or not names):
-        return parse_primary(next(iter(metrics)), names, metrics)
-    if treatment.open_load:
-        return parse_primary(f"{RESPONSE}.p95", names, metrics)
-    if does_one_operation(treatment):
-        return parse_primary(JOBS_PER_S, names, metrics)
-    return parse_primary(f"{JOB}.p50", names, metrics)
+        primary = "containers"
+    elif metrics and (job_kind(treatment) == "guest" or not names):
+        primary = next(iter(metrics))
+    elif treatment.open_load:
+        primary = f"{RESPONSE}.p95"
+    elif does_one_operation(treatment):
+        primary = JOBS_PER_S
+    return parse_primary(primary, names, metrics)
 
 
 class Sides(Struct, frozen=True):
