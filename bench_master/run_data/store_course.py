@@ -180,12 +180,9 @@ class StoreCourse:
 
     def _room(self, treatment: int, trial: int, key: tuple[int, int], seconds: int) -> npt.NDArray[np.int64]:
         of_trial = self._counts.setdefault(treatment, {}).setdefault(trial, {})
-        counts = of_trial.get(key)
-        if counts is None or counts.shape[1] < seconds:
-            grown = np.zeros((3, seconds), np.int64)
-            if counts is not None:
-                grown[:, : counts.shape[1]] = counts
-            counts = of_trial[key] = grown
+        counts = of_trial.get(key, np.zeros((3, 0), np.int64))
+        if counts.shape[1] < seconds:
+            counts = of_trial[key] = np.pad(counts, ((0, 0), (0, seconds - counts.shape[1])))
         return counts
 
     def _add_firsts(self, places: Rows, firsts: Rows) -> Rows:
