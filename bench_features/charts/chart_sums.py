@@ -73,7 +73,9 @@ class ChartSums:
             case "jobs":
                 self._add_jobs(block.body)
             case "event":
-                self._add_event(block.body)
+                # All rows of a trial come before its end.
+                if block.body["kind"] == "trial-end" and block.body["trial"] in self._trials:
+                    self._trials[block.body["trial"]].close()
             case "metrics":
                 self._add_metrics(block.body)
             case "samples":
@@ -158,11 +160,6 @@ class ChartSums:
                     bins = ((group["end_ns"] - self._began_ns) / self._bin_ns).astype(np.int64)
                     counts = found.setdefault(self._places[treatment], np.zeros(TIME_BINS, np.int64))
                     np.add.at(counts, bins.clip(0, TIME_BINS - 1), 1)
-
-    def _add_event(self, event: Mapping[str, Any]) -> None:
-        """Close a trial at its end: all its rows come before that."""
-        if event["kind"] == "trial-end" and event["trial"] in self._trials:
-            self._trials[event["trial"]].close()
 
     def _add_metrics(self, records: Sequence[MetricRecord]) -> None:
         for record in records:

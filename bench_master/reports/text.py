@@ -19,7 +19,7 @@ from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, text_lines
 from bench_master.reports.side_by_side import side_lines
 from bench_master.reports.store_tables import population, store_operations
-from bench_master.reports.table import Table, table_text
+from bench_master.reports.table import table_text
 from bench_master.reports.tables import figures, overhead, overview, packings, published
 from bench_master.reports.text_details import details, format_time, incomplete_text, section, totals_text
 from bench_master.reports.traced import why_lines
@@ -164,12 +164,9 @@ def _measures(document: ReportDocument, *, full: bool) -> Iterator[str]:
         yield from [*table_text(overview(document)), ""]
     elif names and not full:
         for table in figures(document):
-            yield from [*table_text(_without(table, value)), ""]
-
-
-def _without(table: Table, said: str) -> Table:
-    """Return a table without its caption, and without notes that stand above it already."""
-    return replace(table, caption="", notes=[note for note in table.notes if note not in said])
+            # A note that stands above it already is not said again.
+            rest = replace(table, caption="", notes=[note for note in table.notes if note not in value])
+            yield from [*table_text(rest), ""]
 
 
 def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool) -> Iterator[str]:

@@ -239,7 +239,6 @@ class Aggregator:
             case "jobs":
                 self._add_jobs(block.body)
             case "operations":
-                self.unlisted_operations += self._count_unlisted(block.body)
                 self._add_operations(block.body)
             case "errors":
                 for record in block.body:
@@ -266,6 +265,8 @@ class Aggregator:
             yield self._total_of[key]
 
     def _add_operations(self, rows: Columns) -> None:
+        known = select_rows(rows, rows["treatment"] < len(self.treatments))
+        self.unlisted_operations += int((known["operation"] >= self._operation_counts[known["treatment"]]).sum())
         for key, group in self.measured_operations(rows):
             done = select_rows(group, group["ok"] == OPERATION_DONE)
             errors = int((group["ok"] == OPERATION_FAILED).sum())
@@ -273,11 +274,6 @@ class Aggregator:
                 series = self.series[each] if each in self.series else self.totals[each]
                 series.add(done["duration_ns"], done)
                 series.errors += errors
-
-    def _count_unlisted(self, rows: Columns) -> int:
-        """Return how many operations of known treatments the header does not list."""
-        known = select_rows(rows, rows["treatment"] < len(self.treatments))
-        return int((known["operation"] >= self._operation_counts[known["treatment"]]).sum())
 
     def _add_samples(self, samples: SampleColumns) -> None:
         if samples.source == SPEED_SOURCE:

@@ -145,7 +145,8 @@ class _Durations(Struct):
         (value, low, high), *shift = bands
         band = None
         if low < value or high > value:
-            late = value - _point(earliest, q) / 1e9 if is_late else 0.0
+            least = float(earliest.mean()) if q is None else quantile(earliest, q)
+            late = value - least / 1e9 if is_late else 0.0
             band = "failed" if high - low > 2.0 * late else "clock"
         logs = summarise_logs(exact[:: -(-self.count // MAX_LOGS)].clip(1)) if self.count > 1 else None
         return TrialValue(trial, value, low, high, band, self.count, failed, tuple(shift), logs)
@@ -168,10 +169,6 @@ class _Durations(Struct):
         value = at(exact, 0, 0)
         low = at(earliest, failed, 0) * (1.0 - RELATIVE_ERROR)
         return value, low, at(exact, 0, failed) * (1.0 + RELATIVE_ERROR), "failed" if failed else "quantised"
-
-
-def _point(values: Array, q: float | None) -> float:
-    return float(values.mean()) if q is None else quantile(values, q)
 
 
 class _OpenTrial(Struct):
