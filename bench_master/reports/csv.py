@@ -42,10 +42,6 @@ _HARNESS: Final = {
 }
 _OPEN_LOAD: Final = ("rate_per_s", "offered", "offered_per_s", "achieved_per_s", "dropped")
 _LITTLES_LAW: Final = ("in_system", "expected")
-_OPERATION: Final = {
-    "n": "n", "errors": "errors", "mean": "mean_s", "stddev": "stddev_s", "min": "min_s", "max": "max_s",
-    "worst_job": "slowest_job",
-}  # fmt: skip
 _COMMON_COLUMNS: Final = (
     "run_state", *(f"jobs_{name}" for name in _JOBS), *_TREATMENT, "disturbed_trials", "disturbances", *_HARNESS,
     *(f"open_{name}" for name in (*_OPEN_LOAD, *_LITTLES_LAW)), "imported", "skipped",
@@ -116,52 +112,46 @@ def _common_cells(document: ReportDocument, entry: TreatmentReport) -> dict[str,
     load = entry.open_load
     return {
         **_run_cells(document),
-        **_cells(entry.jobs, {f"jobs_{name}": name for name in _JOBS}),
-        **_cells(entry, {name: name for name in _TREATMENT}),
+        **_cells(entry.jobs, **{f"jobs_{name}": name for name in _JOBS}),
+        **_cells(entry, *_TREATMENT),
         "disturbed_trials": len({one.trial for one in entry.disturbances}),
         "disturbances": "; ".join(f"trial {one.trial}: {one.text}" for one in entry.disturbances) or None,
         "skipped": entry.skipped,
-        **_cells(entry.harness, _HARNESS),
-        **_cells(load, {f"open_{name}": name for name in _OPEN_LOAD}),
-        **_cells(load and load.littles_law, {f"open_{name}": name for name in _LITTLES_LAW}),
+        **_cells(entry.harness, **_HARNESS),
+        **_cells(load, **{f"open_{name}": name for name in _OPEN_LOAD}),
+        **_cells(load and load.littles_law, **{f"open_{name}": name for name in _LITTLES_LAW}),
     }
 
 
-def _cells(part: Struct | None, fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return fields of a part of the document by their columns; nothing without the part."""
+def _cells(part: Struct | None, *names: str, **renamed: str) -> dict[str, Any]:
+    """Return fields of a part of the document, `renamed` ones by their columns; nothing without the part."""
+    fields = {**dict(zip(names, names, strict=True)), **renamed}
     return {} if part is None else {column: getattr(part, name) for column, name in fields.items()}
 
 
 def _statistics(part: Struct) -> dict[str, Any]:
     """Return the figures of a metric, of readings of a host, or of a publication."""
-    names = ("n", "mean", "stddev", "min", "max")
-    return _cells(part, {**dict(zip(names, names, strict=True)), "p50": "median"})
+    return _cells(part, "n", "mean", "stddev", "min", "max", p50="median")
 
 
 def _rows(entry: TreatmentReport, percentiles: Sequence[str]) -> Iterator[dict[str, Any]]:
     for name, operation in entry.operations.items():
         own: dict[str, Any] = {"kind": "operation", "name": name, "unit": "s", "direction": "lower"}
         own |= {percentile: operation.percentiles_s[percentile] for percentile in percentiles}
-        yield own | _cells(operation, _OPERATION)
+        own |= _cells(operation, "n", "errors", mean="mean_s", stddev="stddev_s", min="min_s", max="max_s")
+        yield own | {"worst_job": operation.slowest_job}
     if entry.objects is not None:
         yield from _transfers(entry.objects)
     for name, metric in entry.metrics.items():
-        yield {
-            "kind": "metric",
-            "name": name,
-            "unit": metric.unit,
-            "direction": metric.direction,
-            **_statistics(metric),
-            **metric.percentiles,
-            "worst_job": metric.worst_job,
-        }
+        own = {"kind": "metric", "name": name} | _cells(metric, "unit", "direction")
+        yield own | _statistics(metric) | {**metric.percentiles, "worst_job": metric.worst_job}
     for name, cpu in (entry.host_cpu or {}).items():
-        own = {"kind": "host", "name": name, "unit": cpu.unit, "direction": cpu.direction}
+        own = {"kind": "host", "name": name} | _cells(cpu, "unit", "direction")
         yield own | _statistics(cpu)
     if entry.overhead is not None:
         yield from _overhead(entry.overhead)
     if entry.packing is not None and (counts := entry.packing.containers) is not None:
-        packed = _cells(counts, {"n": "n", "min": "min", "max": "max", "p50": "median"})
+        packed = _cells(counts, "n", "min", "max", p50="median")
         yield {"kind": "packing", "name": "containers", "unit": "1", **packed}
 
 
@@ -187,30 +177,14 @@ def _transfers(moved: TransfersReport) -> Iterator[dict[str, Any]]:
                 own = {"kind": kind, "name": f"{prefix}{measure}", "unit": unit, "direction": direction}
                 yield own | {"mean": value}
     for one in moved.endpoints:
-        yield {
-            "kind": "endpoint",
-            "name": f"endpoint-{one.endpoint}",
-            "unit": "s",
-            "direction": "lower",
-            "n": one.n,
-            "errors": one.errors,
-            "mean": one.mean_s,
-            **one.percentiles_s,
-            "max": one.max_s,
-            "note": one.url,
-        }
+        own = {"kind": "endpoint", "name": f"endpoint-{one.endpoint}", "unit": "s", "direction": "lower"}
+        times = _cells(one, "n", "errors", mean="mean_s", max="max_s", note="url")
+        yield own | times | dict(one.percentiles_s)
         yield from _by_operation("endpoint", f"endpoint-{one.endpoint}.", one.operations)
     yield from _by_operation("all-sizes", "", moved.by_operation)
     for name, second in _seconds(moved):
-        yield {
-            "kind": "second",
-            "name": name,
-            "unit": "1/s",
-            "direction": "higher",
-            "mean": second.per_s,
-            "trial": second.trial,
-            "second": second.second,
-        }
+        own = {"kind": "second", "name": name, "unit": "1/s", "direction": "higher"}
+        yield own | _cells(second, "trial", "second", mean="per_s")
     for course in moved.series:
         known = {"kind": "course", "trial": course.trial, "endpoint": course.endpoint}
         steps = zip(course.done, course.failed, course.content_bytes, strict=True)
@@ -252,7 +226,7 @@ def _seconds(moved: TransfersReport) -> Iterator[tuple[str, SecondReport]]:
 def _overhead(overhead: OverheadReport) -> Iterator[dict[str, Any]]:
     """Yield the engine's own usage; the comparison with the baseline has only a mean."""
     for name, reading in overhead.readings.items():
-        statistics = _cells(reading, {key: key for key in ("unit", "n", "mean", "min", "max")})
+        statistics = _cells(reading, "unit", "n", "mean", "min", "max")
         yield {"kind": "overhead", "name": name, **statistics}
     if overhead.cpu_per_job_s is not None:
         yield {"kind": "overhead", "name": "cpu_per_job_s", "unit": "s", "mean": overhead.cpu_per_job_s}
@@ -280,18 +254,9 @@ def _published(section: PublishedReport | None) -> Iterator[tuple[dict[str, Any]
         return
     for table in section.tables:
         for one in table.published:
-            yield (
-                {**table.labels, "environment": one.where},
-                {
-                    "scenario": section.title,
-                    "kind": "published",
-                    "name": table.metric,
-                    "unit": table.unit,
-                    "direction": table.direction,
-                    **_statistics(one),
-                    "note": one.note,
-                },
-            )
+            own = {"scenario": section.title, "kind": "published", "name": table.metric}
+            own |= _cells(table, "unit", "direction")
+            yield {**table.labels, "environment": one.where}, own | _statistics(one) | {"note": one.note}
 
 
 def _format_cell(value: Any) -> Any:
