@@ -503,6 +503,7 @@ class Packed(StoredEvent):
     returned: NotRequired[Count]
     hold_s: Seconds
     memory_before: Count
+    unread: NotRequired[Text]
 
 
 class Member(TypedDict):
