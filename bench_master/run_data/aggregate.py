@@ -230,8 +230,7 @@ class Aggregator:
         """Operations that the header does not list for their treatment."""
         self.strangers = 0
         """Jobs of treatments that the header does not list."""
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
+        self.first_ns, self.last_ns = _INT64.max, _INT64.min
 
     def add(self, block: Block) -> None:  # noqa: C901  one case for each kind
         """Add one block; metrics follow in a second look, outputs are never used."""
@@ -342,9 +341,8 @@ class Aggregator:
         self.strangers += int((rows["treatment"] >= len(self.treatments)).sum())
         ran = select_rows(rows, rows["outcome"] <= Outcome.FAILED)
         if len(ran) and self._timed:
-            first, last = int(ran["start_ns"].min()), int(ran["end_ns"].max())
-            self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
-            self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
+            self.first_ns = min(self.first_ns, int(ran["start_ns"].min()))
+            self.last_ns = max(self.last_ns, int(ran["end_ns"].max()))
         for treatment, code, group in group_rows(rows, "outcome"):
             outcome = Outcome(code)
             self.all_outcomes[outcome.name.lower()] += len(group)
@@ -471,7 +469,7 @@ class Aggregator:
     def duration_s(self) -> float | None:
         """How long the run took; of one without an end, from the first start to the last end of its jobs."""
         stated = (self.footer or StoredFooter()).duration_s
-        if stated is None and self.first_ns is not None and self.last_ns is not None:
+        if stated is None and self.last_ns >= self.first_ns:
             return (self.last_ns - self.first_ns) / 1e9
         return stated
 

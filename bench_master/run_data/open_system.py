@@ -8,6 +8,7 @@ records say. Where the two disagree, one of them is wrong.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -38,9 +39,9 @@ class OpenTrial(Struct):
 
     offered: int = 0
     done: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
-    ended_ns: int | None = None
+    first_ns: float = math.inf
+    last_ns: float = -math.inf
+    ended_ns: float = -math.inf
     response_ns: float = 0.0
     """Summed from arrival to end, of all jobs that ended by themselves, dropped ones too."""
     in_system: dict[int, list[float]] = field(default_factory=dict)
@@ -49,10 +50,9 @@ class OpenTrial(Struct):
     def add(self, rows: Columns, *, done: bool) -> None:
         """Add jobs of the trial that were done or failed."""
         arrived = rows["start_ns"] - rows["wait_ns"]
-        first, last, ended = int(arrived.min()), int(arrived.max()), int(rows["end_ns"].max())
-        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
-        self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
-        self.ended_ns = ended if self.ended_ns is None else max(self.ended_ns, ended)
+        self.first_ns = min(self.first_ns, int(arrived.min()))
+        self.last_ns = max(self.last_ns, int(arrived.max()))
+        self.ended_ns = max(self.ended_ns, int(rows["end_ns"].max()))
         self.offered += len(rows)
         self.done += len(rows) if done else 0
         self.response_ns += float((rows["end_ns"] - arrived).sum())
@@ -60,14 +60,14 @@ class OpenTrial(Struct):
     @property
     def arriving_s(self) -> float | None:
         """For how long jobs arrived, from the first to one gap after the last; None of a single job."""
-        if self.offered < 2 or self.first_ns is None or self.last_ns is None:  # noqa: PLR2004
+        if self.offered < 2:  # noqa: PLR2004
             return None
         return (self.last_ns - self.first_ns) / 1e9 * self.offered / (self.offered - 1)
 
     @property
     def lasting_s(self) -> float:
         """For how long jobs arrived or were still in the system."""
-        if self.first_ns is None or self.ended_ns is None:
+        if not self.offered:
             return 0.0
         return max((self.ended_ns - self.first_ns) / 1e9, self.arriving_s or 0.0)
 

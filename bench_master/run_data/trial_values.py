@@ -210,15 +210,10 @@ class TrialCollector:
         self._hosts = dict(hosts or {}) if len(set((hosts or {}).values())) > 1 else {}
         """Names of the hosts by roster number of their workers, of a run on several."""
         self._is_timed = has_times(header)
-        self.measures: dict[int, Primary] = (
-            dict(measures)
-            if measures is not None
-            else {
-                index: primary_of(treatment)
-                for index, treatment in enumerate(self._treatments)
-                if not is_host_ceiling(treatment.labels)
-            }
-        )
+        if measures is None:
+            kept = (one for one in enumerate(self._treatments) if not is_host_ceiling(one[1].labels))
+            measures = {index: primary_of(treatment) for index, treatment in kept}
+        self.measures = dict(measures)
         self._operations = {
             index: list(self._treatments[index].operation_names).index(measure.series)
             for index, measure in self.measures.items()
