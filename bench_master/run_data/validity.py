@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from bench_common.clock import max_drift_ns
 from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
-from bench_common.stats.block_types import StoredHost, StoredTreatment, StoredTrial, definition_of
+from bench_common.stats.block_types import StoredHost, StoredTreatment, StoredTrial
 from bench_common.stats.reader import RESUMED
 from bench_common.stats.rows import SampleColumns
 from bench_master.formatting import format_seconds, plural
@@ -210,15 +210,13 @@ class ClockChecker:
         bracket_ns, gained_ns = new.at_ns - old.at_ns, new.offset_ns - old.offset_ns
         allowed_ns = old.uncertainty_ns + new.uncertainty_ns + max_drift_ns(bracket_ns)
         if abs(gained_ns) > allowed_ns:
-            own = self.disagreements.setdefault(worker, [])
-            own.append(
-                ClockDisagreementReport(
-                    trials=self._trials_between(old.at_ns, new.at_ns),
-                    bracket_s=bracket_ns / 1e9,
-                    own_s=(bracket_ns + gained_ns) / 1e9,
-                    allowed_s=allowed_ns / 1e9,
-                )
+            found = ClockDisagreementReport(
+                trials=self._trials_between(old.at_ns, new.at_ns),
+                bracket_s=bracket_ns / 1e9,
+                own_s=(bracket_ns + gained_ns) / 1e9,
+                allowed_s=allowed_ns / 1e9,
             )
+            self.disagreements.setdefault(worker, []).append(found)
 
     def report(self, worker: int) -> ClockReport:
         """Return the report on one host's clock."""
@@ -436,7 +434,8 @@ class Disturbances:
     """
 
     def __init__(self, treatments: Sequence[StoredTreatment], *, noop: bool) -> None:
-        self._saturating = [noop or "workload" in definition_of(one).job for one in treatments]
+        jobs = [treatment.job for treatment in treatments]
+        self._saturating = [noop or (isinstance(job, Mapping) and "workload" in job) for job in jobs]
         self._pauses: dict[int | None, list[Mapping[str, Any]]] = {}
         self._contention: list[Mapping[str, Any]] = []
         self._contention_times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
