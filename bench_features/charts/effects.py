@@ -98,7 +98,7 @@ def draw_forest(source: ChartSource, width: int, theme: Theme) -> Chart:
     low, high = min(0.9, *ends), max(1.1, *ends)
     room = (high / low) ** 0.05
     scale = Scale(low / room, high * room, frame.left, frame.right, log=True)
-    picture.x_axis(frame, scale, "")
+    picture.x_axis(frame, scale, "", room=0.0)
     one = scale(1.0)
     picture.line([(one, frame.top - 6), (one, frame.bottom)], "ink", dash="2 2")
     picture.text(one, frame.top - 10, "same", anchor="middle", ink="muted", size=11)

@@ -258,11 +258,11 @@ class Chart(Picture):
     def axes(self, frame: Frame, across: Scale, up: Scale, title: str) -> None:
         """Draw both axes of a frame, with a grid of the values; `title` is that of the axis below."""
         self.y_axis(frame, up)
-        self.extend(36)
         self.x_axis(frame, across, title, grid=False)
 
-    def x_axis(self, frame: Frame, scale: Scale, title: str, *, grid: bool = True) -> None:
-        """Draw ticks below a frame, and the title of the axis below them; makes no room."""
+    def x_axis(self, frame: Frame, scale: Scale, title: str, *, grid: bool = True, room: float = 36.0) -> None:
+        """Make room below a frame and draw ticks there, and the title of the axis below them."""
+        self.extend(room)
         self.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], "muted")
         most = max(2, int((frame.right - frame.left) / 52))
         last = -1e9

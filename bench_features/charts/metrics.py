@@ -252,8 +252,7 @@ def _draw_rows(
         left, right = min(max(longest, picture.width * 0.2), picture.width * 0.45), picture.width * 0.24
     frame = picture.panel(step * len(rows), left=left, right=right, title=title)
     scale = log_if_wide(values, frame.left, frame.right, measure.unit, beyond=10.0)
-    picture.extend(24)
-    picture.x_axis(frame, scale, "", grid=True)
+    picture.x_axis(frame, scale, "", room=24.0)
     # Where the panel's title has the unit, the numbers need none.
     unit = measure.unit if axis_title("", measure.unit) == "" else ""
     for order, (place, label) in enumerate(rows):
