@@ -70,7 +70,7 @@ from bench_master.run_data.measured import LookMaker, MeasuredRun, MetricsLook, 
 from bench_master.run_data.open_system import open_warnings
 from bench_master.run_data.packed_hosts import add_host_slopes
 from bench_master.run_data.packed_jobs import PackedJobs
-from bench_master.run_data.percentiles import ExactPercentiles, Key, LatencySeries
+from bench_master.run_data.percentiles import ExactPercentiles, Key, LatencySeries, in_seconds
 from bench_master.run_data.run_types import LoopReport
 from bench_master.run_data.store_course import StoreCourse, over_all_sizes
 from bench_master.run_data.transfers import StoreContext, error_kinds_of
@@ -567,19 +567,15 @@ def _operation(
     return OperationReport(
         n=histogram.n,
         errors=series.errors,
-        mean_s=_seconds(histogram.mean),
-        stddev_s=_seconds(series.moments.stddev),
-        min_s=_seconds(histogram.min),
-        percentiles_s={percentile_name(percentile): _seconds(value) for percentile, (value, _) in found.items()},
-        max_s=_seconds(histogram.max),
+        mean_s=in_seconds(histogram.mean),
+        stddev_s=in_seconds(series.moments.stddev),
+        min_s=in_seconds(histogram.min),
+        percentiles_s={percentile_name(percentile): in_seconds(value) for percentile, (value, _) in found.items()},
+        max_s=in_seconds(histogram.max),
         slowest_job=series.slowest_job,
         percentiles_exact=all(is_exact for _, is_exact in found.values()),
         p99_marked=0 < histogram.n < MIN_TAIL_SAMPLES,
     )
-
-
-def _seconds(nanoseconds: float | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _metric(trials: list[TrialMetric], declared: StoredMetric, pctile: float, *, primary: bool) -> MetricReport:

@@ -21,7 +21,7 @@ from bench_common.histogram import MAX_VALUE_NS, Histogram
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.thresholds import label_equals
 from bench_common.treatment import SOURCE
-from bench_master.run_data.percentiles import Moments
+from bench_master.run_data.percentiles import Moments, in_seconds
 from bench_master.run_data.run_types import LoopReport
 from bench_master.run_data.treatment_types import (
     HostCpuReport,
@@ -143,13 +143,12 @@ class HostLoad(Struct):
         """
         if not self.lag.n and not self.busy.n:
             return None
-        p99 = self.lag.quantile(0.99)
         return LoopReport(
             n=max(self.lag.n, self.busy.n),
             busy_mean=self.busy.total / self.busy.n if self.busy.n else None,
             busy_max=self.busy.high if self.busy.n else None,
-            lag_p99_s=None if p99 is None else p99 / 1e9,
-            lag_max_s=None if self.lag.max is None else self.lag.max / 1e9,
+            lag_p99_s=in_seconds(self.lag.quantile(0.99)),
+            lag_max_s=in_seconds(self.lag.max),
         )
 
 

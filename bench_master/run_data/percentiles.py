@@ -27,6 +27,11 @@ MAX_TARGET_VALUES: Final = 4 << 20
 """Entries (8 bytes each) that the second pass may hold, over all percentiles of all series."""
 
 
+def in_seconds(nanoseconds: float | None) -> float | None:
+    """Return a time in seconds; None where there is none."""
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
 class Moments(Struct):
     """Number, mean and spread of values, which are not kept."""
 

@@ -20,7 +20,7 @@ from bench_common.stats.block_types import StoredTreatment, does_one_operation
 from bench_common.stats.rows import Columns
 from bench_master.cleanup_command import cleanup_commands
 from bench_master.formatting import plural
-from bench_master.run_data.percentiles import Key, LatencySeries, group_rows, select_rows
+from bench_master.run_data.percentiles import Key, LatencySeries, group_rows, in_seconds, select_rows
 from bench_master.run_data.store_course import MB, StoreCourse, over_all_sizes
 from bench_master.run_data.transfer_types import (
     EndpointOperationReport,
@@ -238,7 +238,7 @@ def _endpoint(
         if first is not None and not only:
             firsts = Histogram() if at_it is None else at_it.firsts
             first = FirstByteReport(
-                firsts.n, _seconds(firsts.mean), _percentiles(firsts), _seconds(firsts.max), moved.late_ns / 1e9
+                firsts.n, in_seconds(firsts.mean), _percentiles(firsts), in_seconds(firsts.max), moved.late_ns / 1e9
             )
         operations[verb] = EndpointOperationReport(
             n=moved.done,
@@ -247,7 +247,7 @@ def _endpoint(
             per_s=moved.done / busy_s if busy_s else None,
             mb_per_s=moved.mb_per_s(busy_s),
             percentiles_s=_percentiles(moved.durations),
-            max_s=_seconds(moved.durations.max),
+            max_s=in_seconds(moved.durations.max),
             first_byte=first,
         )
     return EndpointReport(
@@ -258,15 +258,15 @@ def _endpoint(
         retries=total.retries,
         per_s=total.done / busy_s if busy_s else None,
         mb_per_s=total.mb_per_s(busy_s),
-        mean_s=_seconds(total.durations.mean),
+        mean_s=in_seconds(total.durations.mean),
         percentiles_s=_percentiles(total.durations),
-        max_s=_seconds(total.durations.max),
+        max_s=in_seconds(total.durations.max),
         operations=operations,
     )
 
 
 def _percentiles(durations: Histogram) -> dict[str, float | None]:
-    return {f"p{each:g}": _seconds(durations.quantile(each / 100)) for each in _ENDPOINT_PERCENTILES}
+    return {f"p{each:g}": in_seconds(durations.quantile(each / 100)) for each in _ENDPOINT_PERCENTILES}
 
 
 def _by_count(kinds: Mapping[str, int]) -> dict[str, int]:
@@ -282,10 +282,6 @@ def error_kinds_of(groups: Iterable[tuple[str, str, int]]) -> dict[str, dict[str
             own = found.setdefault(over_all_sizes(operation), {})
             own[kind] = own.get(kind, 0) + count
     return {verb: _by_count(kinds) for verb, kinds in found.items()}
-
-
-def _seconds(nanoseconds: float | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 # -- before the first trial and after the last ------------------------------------------------------------------

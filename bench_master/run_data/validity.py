@@ -21,6 +21,7 @@ from bench_common.stats.reader import RESUMED
 from bench_common.stats.rows import SampleColumns
 from bench_master.formatting import format_seconds, plural
 from bench_master.run_data.host_samples import TrialSpan, TrialSpans
+from bench_master.run_data.percentiles import in_seconds
 from bench_master.run_data.pressure import KINDS, Excess, TrialPressure, warning_of
 from bench_master.run_data.run_types import (
     ClockDisagreementReport,
@@ -220,9 +221,8 @@ class ClockChecker:
 
     def report(self, worker: int) -> ClockReport:
         """Return the report on one host's clock."""
-        uncertainty_ns = self.uncertainties.get(worker)
         return ClockReport(
-            uncertainty_max_s=None if uncertainty_ns is None else uncertainty_ns / 1e9,
+            uncertainty_max_s=in_seconds(self.uncertainties.get(worker)),
             disagreements=self.disagreements.get(worker, []),
         )
 
@@ -258,12 +258,11 @@ class TrialOrder:
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event; those of superseded trials must be left out."""
         if event["kind"] == RESUMED:
-            gap_ns = event.get("gap_ns")
             self.resumes.append(
                 ResumeReport(
                     at=event.get("at"),
                     ended=event.get("ended"),
-                    gap_s=None if gap_ns is None else gap_ns / 1e9,
+                    gap_s=in_seconds(event.get("gap_ns")),
                     complete_trials=event.get("complete_trials"),
                     rerun_trials=event.get("rerun_trials", []),
                 )
