@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from bench_master.plan_text import ExpectedWorker
     from bench_master.reports import ReportSource
     from bench_master.run.watched_run import WatchedRun
-    from bench_master.run_data.measured import AnyPart
+    from bench_master.run_data.measured import LookMaker
     from bench_master.scenario.diagnostics import Diagnostics
     from bench_master.scenario.load import TreeChange
     from bench_master.scenario.model import Origin
@@ -201,7 +201,7 @@ class RunExtension:
         """Return what runs of equal treatments had shown of hosts, by name, for the header of the stats file."""
         return ()
 
-    def parts(self, options: RunOptions) -> frozenset[AnyPart]:  # noqa: ARG002
+    def parts(self, options: RunOptions) -> frozenset[LookMaker]:  # noqa: ARG002
         """Return what `finish` needs of the measured run, so that it is read together with the report's parts."""
         return frozenset()
 

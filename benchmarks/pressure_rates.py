@@ -36,7 +36,7 @@ from aa import line
 from common import master_command, parser_of
 
 from bench_common.stats.reader import StatsFile
-from bench_master.run_data.measured import MeasuredRun, Part
+from bench_master.run_data.measured import MeasuredRun, SamplesLook
 from bench_master.run_data.pressure import KINDS, MEASURES, MIN_TRIALS, stands_out
 from bench_worker.host.pressure import PressureSampler
 
@@ -166,7 +166,7 @@ class Rates:
 
     def __init__(self, stats: Path, neighbour: Neighbour | None) -> None:
         run = MeasuredRun(StatsFile(stats))
-        run.prepare({Part.SAMPLES})
+        run.prepare({SamplesLook})
         marks: dict[int, set[str]] = {}
         for own in run.sums.disturbances.found.values():
             for one in own:

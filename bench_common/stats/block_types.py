@@ -424,13 +424,33 @@ class TrialEvent(StoredEvent):
     not_needed: NotRequired[Count]
 
 
-class HostFinding(StoredEvent, total=False):
+class HostFinding(StoredEvent):
     """What a check of a host found."""
 
     worker: WorkerNumber
     check: Text
     finding: Text
     advice: Text
+
+
+class CpuContention(StoredEvent):
+    """A host had no idle CPU for a time, and who took it."""
+
+    worker: WorkerNumber
+    begin_ns: Instant
+    end_ns: Instant
+    consumer: Text
+    pid: Count
+    processes: Count
+    consumer_share: Rate
+    others_share: Rate
+
+
+class DiskFull(StoredEvent):
+    """The run waited for room on the disk of its file."""
+
+    trial: TrialIndex | None
+    seconds: Seconds
 
 
 class LastLook(StoredEvent):
@@ -483,6 +503,7 @@ class Packed(StoredEvent):
     returned: NotRequired[Count]
     hold_s: Seconds
     memory_before: Count
+    unread: NotRequired[Text]
 
 
 class Member(TypedDict):

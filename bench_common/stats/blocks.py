@@ -54,6 +54,8 @@ _EVENTS: Final[Mapping[str, Callable[[bytes | memoryview], Any]]] = {
     **dict.fromkeys(("trial-begin", "trial-end", "trial-skipped"), _checker(block_types.TrialEvent)),
     "packed": _checker(block_types.Packed),
     "host-finding": _checker(block_types.HostFinding),
+    "cpu-contention": _checker(block_types.CpuContention),
+    "disk-full": _checker(block_types.DiskFull),
     "last-look": _checker(block_types.LastLook),
     "look": _checker(block_types.Look),
     "rounds-over": _checker(block_types.RoundsOver),

@@ -117,6 +117,12 @@ MAX_USELESS_BYTES: Final = 64 << 20
 """How much of a file may be odd blocks and blocks of unknown kinds, as payloads, before the rest is not read."""
 
 
+class CutShort(str):
+    """The damage of a file that ends within a block, as that of a killed run may."""
+
+    __slots__ = ()
+
+
 class Block(Struct, frozen=True):
     """One block: by `kind`, `body` is a row array, `Columns`, `SampleColumns`, a list of records or a mapping."""
 
@@ -225,7 +231,8 @@ class StatsFile:
         shown = [f"byte {at}: {_block_name(kind)} is malformed and skipped: {why}" for at, kind, why in self._odd]
         if self.odd_blocks > len(shown):
             shown.append(f"{self.odd_blocks - len(shown)} more malformed blocks are skipped")
-        return "; ".join([*shown, *filter(None, (self._ended, self._contradiction))]) or None
+        text = "; ".join([*shown, *filter(None, (self._ended, self._contradiction))])
+        return (CutShort(text) if isinstance(self._ended, CutShort) else text) or None
 
     @property
     def contradiction(self) -> str | None:
@@ -393,7 +400,7 @@ class StatsFile:
             raise NotAStatsFileError(f"{self.path}: is not a stats file: {error}") from error
         if isinstance(error, TruncatedError):
             why = "the run was killed or is still running, or the file is truncated"
-            self._ended = f"byte {offset}: {error} ({why})"
+            self._ended = CutShort(f"byte {offset}: {error} ({why})")
         else:
             self._ended = f"byte {offset}: {error}; the rest is not read"
 

@@ -46,7 +46,7 @@ from bench_master.formatting import (
 from bench_master.options.list_format import LIST_FORMAT_HELP
 from bench_master.progress_message import Steps, note, progress_message, put
 from bench_master.reports import ReportSource
-from bench_master.reports.html import HtmlReport, hash_source, page_environment, page_style, template_text
+from bench_master.reports.html import HtmlReport, render_page
 from bench_master.reports.table import Cell, Field, Table, count, measured, numbers, table_of, table_text, words
 from bench_master.terminal import text_output
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
@@ -473,18 +473,15 @@ def _page_of(run: ArchivedRun) -> str:
 
 def _index(archive: Archive, runs: Sequence[ArchivedRun], trends: Sequence[TrendReport]) -> str:
     """Return the page of trends, their charts, and runs; each run leads to its report."""
-    style, script = page_style(), template_text("page.js")
-    return page_environment("bench_features.archive:pages").get_template("archive.html.j2").render(
+    return render_page(
+        "archive.html.j2",
+        "bench_features.archive:pages",
         archive=archive.folder.shown,
         unreadable=[f"{path}: {reason}" for path, reason in archive.unreadable.items()],
         tables=[*trend_tables(trends), _run_table(runs)],
         charts=[_chart(trend) for trend in trends if len(trend.runs) > 1],
         version=__version__,
-        policy=f"default-src 'none'; style-src {hash_source(style)}; script-src {hash_source(script)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'",
-        style=style,
-        script=script,
-    )  # fmt: skip
+    )
 
 
 def _chart(trend: TrendReport) -> dict[str, str]:

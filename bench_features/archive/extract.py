@@ -23,7 +23,7 @@ from bench_master.analysis.parameters import parameters
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.run_summary import summary_of
 from bench_master.analysis.verdict_types import DIRECTED_WORDS, VerdictsReport, change_text
-from bench_master.run_data.measured import MeasuredRun, Part
+from bench_master.run_data.measured import MeasuredRun, trial_values
 from bench_master.run_data.summary import RunSummary
 from bench_master.scenario.model import is_again
 
@@ -32,7 +32,7 @@ _ODD: Final = (
     *(UsageError, msgspec.MsgspecError),
 )
 """What a header that is odd in a way that no check finds can raise."""
-ARCHIVED_PARTS: Final = frozenset({Part.TRIALS})
+ARCHIVED_PARTS: Final = frozenset({trial_values})
 """What the archive has of a run and its report may not have."""
 MAX_PROBLEM_CHARS: Final = 400
 _END_S: Final = 32_503_680_000.0

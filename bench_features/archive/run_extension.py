@@ -21,7 +21,7 @@ from bench_master.run_extension import FIRST_RESULTS, RESULTS, OptionGroups, Run
 if TYPE_CHECKING:
     from bench_master.options.run import RunOptions
     from bench_master.reports import ReportSource
-    from bench_master.run_data.measured import MeasuredRun, Part
+    from bench_master.run_data.measured import LookMaker, MeasuredRun
 
 _DEFAULT: Final = "\0"
 """What no command line can have."""
@@ -74,7 +74,7 @@ class ArchiveExtension(RunExtension):
 
             Archive.open(folder or None, create=True).close()
 
-    def parts(self, options: RunOptions) -> frozenset[Part]:
+    def parts(self, options: RunOptions) -> frozenset[LookMaker]:
         """Return what the archive has of a run and its report may not have."""
         if options.extensions.of(ArchiveOptions).archive is None:
             return frozenset()

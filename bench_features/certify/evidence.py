@@ -28,7 +28,7 @@ from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import ComparisonReport
 from bench_master.plan import is_host_ceiling
 from bench_master.run_data.aggregate import SpeedReading
-from bench_master.run_data.measured import MeasuredRun, Part
+from bench_master.run_data.measured import MeasuredRun, MetricsLook, trial_values
 from bench_master.run_data.trial_values import TrialTable
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import AGAIN, is_again
@@ -61,7 +61,7 @@ def read_evidence(path: Path, took_s: float) -> Evidence:
     twins = tell_apart(stats.header)
     run = MeasuredRun(stats)
     looks = {name: ClaimedMeasure(name) for name in _measure_names(stats.header, twins)}
-    run.prepare({Part.TRIALS, Part.METRICS, *looks.values()})
+    run.prepare({trial_values, MetricsLook, *looks.values()})
     trials = run.trials("worst")
     verdicts = build_verdicts(stats.header, run.sums, trials, VerdictOptions(baseline={TWIN: FIRST}))
     if verdicts is None or not run.is_whole:

@@ -73,7 +73,9 @@ class ChartSums:
             case "jobs":
                 self._add_jobs(block.body)
             case "event":
-                self._add_event(block.body)
+                # All rows of a trial come before its end.
+                if block.body["kind"] == "trial-end" and block.body["trial"] in self._trials:
+                    self._trials[block.body["trial"]].close()
             case "metrics":
                 self._add_metrics(block.body)
             case "samples":
@@ -92,13 +94,15 @@ class ChartSums:
         `metrics` are those that treatments are measured by; others are measured by the time of jobs.
         """
         found, values = [], self.values()
-        for trial, entry in self._trials.items():
-            begin_ns = entry.begin_ns if self.timed else self._began_ns + (trial + 1) * 10**9
-            if begin_ns is None or not 0 <= trial < len(self._plan) or self._plan[trial][0] not in self._places:
+        brackets = self._ledger.trial_brackets
+        for trial in dict.fromkeys((*brackets, *self._trials)):
+            entry, (begin_ns, end_ns) = self._trials.get(trial, TrialJobs()), brackets.get(trial, (None, None))
+            begin_ns = begin_ns if self.timed else self._began_ns + (trial + 1) * 10**9
+            if begin_ns is None or trial >= len(self._plan) or self._plan[trial][0] not in self._places:
                 continue
             entry.close()
             place = self._places[self._plan[trial][0]]
-            metric, end_ns = metrics.get(place), entry.end_ns
+            metric = metrics.get(place)
             median_s = entry.median_s if self.timed else None
             mark = TrialMark(
                 trial=trial,
@@ -157,18 +161,6 @@ class ChartSums:
                     counts = found.setdefault(self._places[treatment], np.zeros(TIME_BINS, np.int64))
                     np.add.at(counts, bins.clip(0, TIME_BINS - 1), 1)
 
-    def _add_event(self, event: Mapping[str, Any]) -> None:
-        """Add an event; all rows of a trial come before its end."""
-        trial, at_ns = event.get("trial"), event.get("at_ns")
-        if not isinstance(trial, int) or not isinstance(at_ns, int):
-            return
-        entry = self._trials.setdefault(trial, TrialJobs())
-        if event.get("kind") == "trial-begin":
-            entry.begin_ns = at_ns
-        elif event.get("kind") == "trial-end":
-            entry.end_ns = at_ns
-            entry.close()
-
     def _add_metrics(self, records: Sequence[MetricRecord]) -> None:
         for record in records:
             place = self._places.get(record.treatment)
@@ -193,10 +185,8 @@ def at_rank(histogram: Histogram, rank: int) -> float:
 
 @dataclass(slots=True)
 class TrialJobs:
-    """The jobs of one trial, and when it ran on the clock of the file."""
+    """The jobs of one trial."""
 
-    begin_ns: int | None = None
-    end_ns: int | None = None
     done: int = 0
     failed: int = 0
     histogram: Histogram = field(default_factory=Histogram)

@@ -120,7 +120,7 @@ def _draw_ecdf(picture: Chart, panel: _Lines, frame: Frame, scale: Scale, *, lis
         picture.line([(frame.left, shares(share)), (frame.right, shares(share))], "grid")
         picture.text(frame.left - 6, shares(share) + 4, f"{share * 100:.0f} %", anchor="end", ink="muted", size=11)
     times = Scale(scale.low, scale.high, frame.left, frame.right, "s", log=True)
-    picture.x_axis(frame, times, "")
+    picture.x_axis(frame, times, "", room=0.0)
     for line in panel.lines:
         style = panel.style(line)
         median = _median(line)

@@ -1,21 +1,75 @@
-"""The chart of effects: the forest of comparisons (F1)."""
+"""The chart of effects: the forest of comparisons (F1), turned so that more is worse."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from bench_common.safe_text import one_line
 from bench_features.charts.layout import Chart, ChartSource, NoChartError, count_text, left_out
 from bench_features.charts.picture import Frame, text_width
 from bench_features.charts.scales import Scale
-from bench_master.analysis.verdict_types import ComparisonReport
+from bench_master.analysis.verdict_types import ComparisonReport, change_text, interval_text
 from bench_master.formatting import plural
-from bench_master.reports.effects import Effect, turn
 from bench_master.reports.palette import Theme, engine_hue
-from bench_master.reports.verdict_text import FEWEST_ROUNDS
+from bench_master.reports.verdict_text import FEWEST_ROUNDS, FULL_INTERVAL
+from bench_master.run_data.treatment_types import TreatmentReport
 
 MOST_ROWS: Final = 80
+_TIMING_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A comparison turned so that more is worse; None is an open end."""
+
+    comparison: ComparisonReport
+    ratio: float
+    low: float | None
+    high: float | None
+    weak: bool
+    """Whether the timing error is more than a tenth of the baseline's median."""
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether the ends are those of an interval, and not the range of few rounds."""
+        return self.comparison.confidence >= FULL_INTERVAL
+
+    @property
+    def holds_one(self) -> bool:
+        """Whether a ratio of 1 is within the ends."""
+        return (self.low is None or self.low <= 1) and (self.high is None or self.high >= 1)
+
+    @property
+    def text(self) -> str:
+        """The difference and its ends, as every report says them; a single round has no ends."""
+        interval = interval_text(self.comparison, FEWEST_ROUNDS)
+        ends = "" if interval == "-" else f" {interval}"
+        return f"{change_text(self.comparison)}{ends}" + (" \u2020" if self.weak else "")
+
+
+def turn(comparison: ComparisonReport, treatments: Sequence[TreatmentReport]) -> Effect | None:
+    """Return a comparison with right as worse; None if it has no ratio."""
+    ratio = comparison.ratio
+    if comparison.scale != "ratio" or ratio is None or not 0 < ratio < math.inf or comparison.verdict == "refused":
+        return None
+    low, high = (end if end and 0 < end < math.inf else None for end in (comparison.low, comparison.high))
+    if comparison.direction == "higher":
+        ratio, low, high = 1 / ratio, None if high is None else 1 / high, None if low is None else 1 / low
+    return Effect(comparison, ratio, low, high, _timing_is_weak(comparison, treatments))
+
+
+def _timing_is_weak(comparison: ComparisonReport, treatments: Sequence[TreatmentReport]) -> bool:
+    if comparison.unit != "s":
+        return False
+    base = next((each for each in treatments if each.title == comparison.a), None)
+    if base is None or base.timing_error_p99_s is None:
+        return False
+    job = base.operations.get("job")
+    median = comparison.a_value if comparison.a_value is not None else job and job.percentiles_s.get("p50")
+    return bool(median) and base.timing_error_p99_s > _TIMING_SHARE * (median or 0.0)
 
 
 def draw_forest(source: ChartSource, width: int, theme: Theme) -> Chart:
@@ -44,7 +98,7 @@ def draw_forest(source: ChartSource, width: int, theme: Theme) -> Chart:
     low, high = min(0.9, *ends), max(1.1, *ends)
     room = (high / low) ** 0.05
     scale = Scale(low / room, high * room, frame.left, frame.right, log=True)
-    picture.x_axis(frame, scale, "")
+    picture.x_axis(frame, scale, "", room=0.0)
     one = scale(1.0)
     picture.line([(one, frame.top - 6), (one, frame.bottom)], "ink", dash="2 2")
     picture.text(one, frame.top - 10, "same", anchor="middle", ink="muted", size=11)
@@ -70,12 +124,9 @@ def _row_label(comparison: ComparisonReport, *, several: bool) -> str:
     # A number alone does not say what it is the number of.
     keys = [key for key, value in comparison.labels.items() if str(value) == comparison.name]
     name = f"{keys[0]} {comparison.name}" if len(keys) == 1 and comparison.name[:1].isdigit() else comparison.name
-    label = ", ".join(filter(None, (name, _group_words(comparison.group))))
+    group = [part.removeprefix("job=").replace("=", " ") for part in comparison.group.split()]
+    label = ", ".join((name, *group))
     return f"{label}: {comparison.measure}" if several else label
-
-
-def _group_words(group: str) -> str:
-    return ", ".join(part.removeprefix("job=").replace("=", " ") for part in group.split())
 
 
 def _draw_effect(picture: Chart, scale: Scale, y: float, effect: Effect, label: str) -> None:

@@ -83,7 +83,6 @@ def _draw_host(picture: Chart, host: HostReadings, source: ChartSource, *, cpu: 
             picture.area([*upper, *reversed(lower)], "muted", opacity=0.35)
             picture.line(line, "ink")
         said.append(strip.words(title.capitalize()))
-    picture.extend(36)
     picture.x_axis(frame, times, "since the run began", grid=False)
     return said
 

@@ -21,8 +21,8 @@ from bench_features.charts.scales import Scale
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.plan import is_host_ceiling
 from bench_master.reports.palette import engine_hue
+from bench_master.reports.table import varying_labels
 from bench_master.run_data.measured import MeasuredRun
-from bench_master.run_data.treatment_types import TreatmentReport
 
 MOST_PANELS: Final = 24
 MOST_LINES: Final = 12
@@ -37,6 +37,9 @@ class NoChartError(Exception):
     """A run lacks the data of a chart; the message says which."""
 
 
+_NO_CHOICE: Final = ChartChoice()
+
+
 class ChartSource:
     """A run to draw: its report document, and what charts need beyond that, made when first asked for."""
 
@@ -44,13 +47,10 @@ class ChartSource:
         self,
         document: ReportDocument,
         run: MeasuredRun | None = None,
-        choice: ChartChoice | None = None,
+        choice: ChartChoice = _NO_CHOICE,
     ) -> None:
         self.document = document
-        self.metric = None if choice is None else choice.metric
-        """The metric to draw in place of the primary one."""
-        self.by = None if choice is None else choice.by
-        """The label that is the axis of a chart of metrics."""
+        self.choice = choice
         self._run = run
 
     @cached_property
@@ -88,7 +88,22 @@ class ChartSource:
 
     @cached_property
     def _labels(self) -> list[Mapping[str, Any]]:
-        return _like_labels(self.document.treatments)
+        """The labels, without the job where each engine has a job of its own that does the same as the others.
+
+        So are the drivers of a definition of bucketbench, which are to be compared: in one panel, on one axis, and
+        the host's ceiling beside them.
+        """
+        treatments = self.document.treatments
+        labels = [each.treatment for each in treatments]
+        engines: dict[str, set[str]] = {}
+        for each in labels:
+            engines.setdefault(str(each.get("engine")), set()).add(str(each.get("job")))
+        jobs = [job for found in engines.values() for job in found]
+        measured = [each for each in treatments if each.jobs.done and not is_host_ceiling(each.treatment)]
+        work = {(tuple(sorted(each.operations)), tuple(sorted(each.metrics))) for each in measured}
+        if len(jobs) == len(set(jobs)) == len(engines) > 1 and len(work) == 1:
+            return [{name: value for name, value in each.items() if name != "job"} for each in labels]
+        return labels
 
     @cached_property
     def styles(self) -> list[Style]:
@@ -115,8 +130,7 @@ class ChartSource:
             {key: value for key, value in each.items() if key not in ("engine", "environment", *without)}
             for each in self._labels
         ]
-        keys = dict.fromkeys(key for each in parted for key in each)
-        varying = [key for key in keys if len({str(each.get(key)) for each in parted}) > 1]
+        varying = varying_labels(parted)
         found: dict[tuple[str, ...], Panel] = {}
         for place, each in enumerate(parted):
             if place in keep:
@@ -132,24 +146,6 @@ class ChartSource:
                 grey = [place for place, one in panel.styles.items() if one.label not in (names[0], names[-1])]
                 panel.styles.update({place: replace(panel.styles[place], hue=GREY) for place in grey})
         return list(found.values())
-
-
-def _like_labels(treatments: Sequence[TreatmentReport]) -> list[Mapping[str, Any]]:
-    """Return the labels, without the job where each engine has a job of its own that does the same as the others.
-
-    So are the drivers of a definition of bucketbench, which are to be compared: in one panel, on one axis, and the
-    host's ceiling beside them.
-    """
-    labels = [each.treatment for each in treatments]
-    engines: dict[str, set[str]] = {}
-    for each in labels:
-        engines.setdefault(str(each.get("engine")), set()).add(str(each.get("job")))
-    jobs = [job for found in engines.values() for job in found]
-    measured = [each for each in treatments if each.jobs.done and not is_host_ceiling(each.treatment)]
-    work = {(tuple(sorted(each.operations)), tuple(sorted(each.metrics))) for each in measured}
-    if len(jobs) == len(set(jobs)) == len(engines) > 1 and len(work) == 1:
-        return [{name: value for name, value in each.items() if name != "job"} for each in labels]
-    return labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +258,11 @@ class Chart(Picture):
     def axes(self, frame: Frame, across: Scale, up: Scale, title: str) -> None:
         """Draw both axes of a frame, with a grid of the values; `title` is that of the axis below."""
         self.y_axis(frame, up)
-        self.extend(36)
         self.x_axis(frame, across, title, grid=False)
 
-    def x_axis(self, frame: Frame, scale: Scale, title: str, *, grid: bool = True) -> None:
-        """Draw ticks below a frame, and the title of the axis below them; makes no room."""
+    def x_axis(self, frame: Frame, scale: Scale, title: str, *, grid: bool = True, room: float = 36.0) -> None:
+        """Make room below a frame and draw ticks there, and the title of the axis below them."""
+        self.extend(room)
         self.line([(frame.left, frame.bottom), (frame.right, frame.bottom)], "muted")
         most = max(2, int((frame.right - frame.left) / 52))
         last = -1e9

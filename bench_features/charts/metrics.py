@@ -28,6 +28,7 @@ from bench_features.charts.scales import Scale, log_if_wide
 from bench_features.charts.scaling import COUNT_LABELS
 from bench_master.formatting import format_value, plural
 from bench_master.reports.palette import Theme
+from bench_master.reports.table import varying_labels
 from bench_master.run_data.treatment_types import SampleReport
 
 MOST_ROWS: Final = 40
@@ -99,9 +100,9 @@ def _measures(source: ChartSource) -> list[Measure]:
                 spot = Spot(median(values), min(values), max(values), values, len(values))
                 found.setdefault(name, {})[place] = spot
                 primary |= {name} if metric.primary else set()
-    if source.metric is not None:
-        check_choice(source.metric, found, what="metric")
-        found = {source.metric: found[source.metric]}
+    if source.choice.metric is not None:
+        check_choice(source.choice.metric, found, what="metric")
+        found = {source.choice.metric: found[source.choice.metric]}
     elif not primary.isdisjoint(found):
         found = {name: spots for name, spots in found.items() if name in primary}
     return [
@@ -208,7 +209,6 @@ def _draw_levels(
     values: list[float],
     title: str,
 ) -> str:
-    """Draw a panel with an axis of numbers."""
     frame = picture.panel(170.0, left=64.0 if picture.is_narrow else 78.0, right=18.0, title=title)
     scale = log_if_wide(values, frame.bottom, frame.top, measure.unit, beyond=10.0)
     levels = sorted(set(own_levels.values()))
@@ -244,7 +244,6 @@ def _words(source: ChartSource, measure: Measure, spot: Spot, place: int) -> str
 def _draw_rows(
     picture: Chart, source: ChartSource, measure: Measure, every: Mapping[int, str], values: list[float], title: str
 ) -> str:
-    """Draw a panel with a row for each treatment."""
     rows, narrow = list(every.items())[:MOST_ROWS], picture.is_narrow
     step, left, right = 40.0, 14.0, 14.0
     if not narrow:
@@ -253,8 +252,7 @@ def _draw_rows(
         left, right = min(max(longest, picture.width * 0.2), picture.width * 0.45), picture.width * 0.24
     frame = picture.panel(step * len(rows), left=left, right=right, title=title)
     scale = log_if_wide(values, frame.left, frame.right, measure.unit, beyond=10.0)
-    picture.extend(24)
-    picture.x_axis(frame, scale, "", grid=True)
+    picture.x_axis(frame, scale, "", room=24.0)
     # Where the panel's title has the unit, the numbers need none.
     unit = measure.unit if axis_title("", measure.unit) == "" else ""
     for order, (place, label) in enumerate(rows):
@@ -297,9 +295,9 @@ def find_factor(source: ChartSource, keep: Collection[int]) -> str:
     """
     labels = {place: source.document.treatments[place].treatment for place in sorted(keep)}
     names = list(dict.fromkeys(name for each in labels.values() for name in each))
-    if source.by is not None:
-        check_choice(source.by, names, what="label")
-        return source.by
+    if source.choice.by is not None:
+        check_choice(source.choice.by, names, what="label")
+        return source.choice.by
     for name in dict.fromkeys([*(each for each in COUNT_LABELS if each in names), *names]):
         if len(set(_numbers(labels, name).values())) >= _TWO and name not in NAMES:
             return name
@@ -357,22 +355,17 @@ def _by_baseline(source: ChartSource, keep: Collection[int]) -> list[list[int]]:
 
 def _rows(labels: Mapping[int, Mapping[str, Any]], places: Collection[int], first: str = "engine") -> dict[int, str]:
     """Return rows that are called by the labels in which they differ, `first` first, and by their engine."""
-    names = dict.fromkeys([first, "engine", *_varying(labels, places)])
+    names = dict.fromkeys([first, "engine", *varying_labels([labels[place] for place in places])])
     return {
         place: one_line(", ".join(_word(name, labels[place][name]) for name in names if name in labels[place]))
         for place in places
     }
 
 
-def _varying(labels: Mapping[int, Mapping[str, Any]], places: Collection[int]) -> list[str]:
-    names = dict.fromkeys(name for place in places for name in labels[place])
-    return [name for name in names if len({str(labels[place].get(name)) for place in places}) > 1]
-
-
 def _shared(labels: Mapping[int, Mapping[str, Any]], places: Collection[int]) -> str:
     """Return what the treatments of a panel have in common and other panels may not."""
-    varying = _varying(labels, places)
-    parting = [name for name in _varying(labels, labels) if name not in (*varying, *NAMES)]
+    varying = varying_labels([labels[place] for place in places])
+    parting = [name for name in varying_labels([*labels.values()]) if name not in (*varying, *NAMES)]
     first = labels[next(iter(places))]
     return one_line(", ".join(_word(name, first[name]) for name in parting if name in first))
 

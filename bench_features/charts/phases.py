@@ -89,7 +89,6 @@ def _draw_bars(
     scale = linear(
         [sum(mean for _, mean, _ in phases[place]) for place in panel.treatments], frame.left, frame.right, "s"
     )
-    picture.extend(36)
     picture.x_axis(frame, scale, "mean, from the begin of the first")
     for place, treatment in enumerate(panel.treatments):
         style, y, begun = source.styles[treatment], frame.top + place * row + 4, 0.0
@@ -119,7 +118,6 @@ def _draw_dots(
     frame = picture.panel(24.0 * len(names), left=left, right=18.0, title=panel.title or "time")
     means = [mean for place in panel.treatments for _, mean, _ in phases[place]]
     scale = logarithmic(means, frame.left, frame.right, "s", room=1.3)
-    picture.extend(36)
     picture.x_axis(frame, scale, "mean (log)")
     for number, name in enumerate(names):
         y = frame.top + 24.0 * (number + 0.5)

@@ -15,7 +15,6 @@ class SvgReport:
     """Writes the chart that ``--chart`` names, else the first one that the run has the data of."""
 
     name: ClassVar[str] = "svg"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the chart; without a name, and data for any, a picture that says so."""

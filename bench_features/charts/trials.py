@@ -56,8 +56,8 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
     parts = [
         (
             "Large: a trial, the mean of its primary metric or else the median time of its jobs"
-            if source.metric is None
-            else f"A mark: a trial, the mean of {source.metric}"
+            if source.choice.metric is None
+            else f"A mark: a trial, the mean of {source.choice.metric}"
         )
         + (" (small: some of its jobs)." if any(len(mark.jobs) > 1 for mark in trials) else "."),
         "Hollow: warm-up, not counted." if any(mark.warmup for mark in trials) else "",
@@ -76,7 +76,7 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
 
 def _measured_by(source: ChartSource) -> Sequence[TrialMark]:
     """Return the trials with the values of the metric that was asked for, without those that cannot have it."""
-    metric, values = source.metric, source.values
+    metric, values = source.choice.metric, source.values
     if metric is None:
         return source.trials
     check_choice(metric, dict.fromkeys(name for _, name in values), what="metric")
@@ -96,7 +96,7 @@ def _draw_trials(
 ) -> str:
     """Draw a panel, and return what captions say of its axis."""
     data, document = source.data, source.document
-    metric = source.metric or source.metrics.get(panel.treatments[0])
+    metric = source.choice.metric or source.metrics.get(panel.treatments[0])
     found = None if metric is None else document.treatments[panel.treatments[0]].metrics.get(metric)
     unit, direction = ("s", "lower") if found is None else (found.unit, found.direction or "")
     what = axis_title(metric or "job time", unit)

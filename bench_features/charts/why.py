@@ -75,7 +75,6 @@ def _draw_job(picture: Chart, title: str, traced: TracedReport, hues: dict[str, 
     left = 84.0 if picture.is_narrow else 120.0
     frame = picture.panel(_ROW * len(traced.job), left=left, right=24.0, title=title)
     scale = linear([phase.end_s for phase in traced.job], frame.left, frame.right, "s")
-    picture.extend(36)
     picture.x_axis(frame, scale, "time from the begin of the job")
     for place, phase in enumerate(traced.job):
         y = frame.top + place * _ROW + (_ROW - _BAR) / 2

@@ -28,7 +28,6 @@ class GithubReport:
     """Writes GitHub Flavored Markdown of less than 1 MiB; texts of the run cannot be markup, links or mentions."""
 
     name: ClassVar[str] = "github"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the summary."""

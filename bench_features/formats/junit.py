@@ -43,8 +43,6 @@ _MAX_CHARS: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One test case."""
-
     group: str
     """Its class: ``run``, ``thresholds``, ``gates``, ``claims`` or ``verdicts``."""
     name: str
@@ -58,7 +56,6 @@ class JunitReport:
     """Writes test cases for Jenkins, GitLab and others: of the run, of each threshold, gate, claim and comparison."""
 
     name: ClassVar[str] = "junit"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the XML document."""
@@ -91,7 +88,6 @@ def _write_suite(
     attributes: Mapping[str, str],
     out: TextIO,
 ) -> None:
-    """Write an XML document of one suite."""
     counts = {state: str(sum(case.state == state for case in cases)) for state in ("failure", "error", "skipped")}
     totals = {"tests": str(len(cases)), "failures": counts["failure"], "errors": counts["error"]}
     root = ET.Element("testsuites", {"name": _text(name), **totals})

@@ -60,7 +60,6 @@ class OpenMetricsReport:
     """
 
     name: ClassVar[str] = "openmetrics"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the families, then the end that tells a reader that nothing is missing."""

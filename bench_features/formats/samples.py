@@ -27,7 +27,6 @@ class SamplesReport:
     """
 
     name: ClassVar[str] = "samples"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the table, in the order of the file: a block's readings column by column."""

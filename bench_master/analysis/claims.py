@@ -107,13 +107,12 @@ class ClaimedMeasure(Struct, frozen=True):
 
     def __call__(self, run: MeasuredRun) -> TrialCollector:
         """Return what takes the trials of the treatments that have the measure."""
-        hosts = {worker: str(body.host) for worker, body in run.sums.hosts.items()}
         measures = {
             index: measure
             for index, treatment in enumerate(run.header.treatments)
             if not is_host_ceiling(treatment.labels) and (measure := _measure_of(treatment, self.name)) is not None
         }
-        return TrialCollector(run.header, hosts, measures, run.sums.done)
+        return TrialCollector(run.header, run.hosts, measures, run.sums.done)
 
 
 def _measure_of(treatment: StoredTreatment, name: str) -> Primary | None:

@@ -19,6 +19,7 @@ from msgspec.structs import asdict, replace
 
 from bench_common.errors import UsageError
 from bench_common.histogram import nearest_rank
+from bench_common.stats.account import differing_counts
 from bench_common.stats.block_types import (
     Header,
     StoredFooter,
@@ -65,11 +66,11 @@ from bench_master.formatting import plural
 from bench_master.plan import is_host_ceiling
 from bench_master.run_data.aggregate import JOB, RESPONSE, Aggregator, TrialMetric
 from bench_master.run_data.host_samples import compare_to_baseline
-from bench_master.run_data.measured import AnyPart, MeasuredRun, Part
+from bench_master.run_data.measured import LookMaker, MeasuredRun, MetricsLook, SamplesLook, trial_values
 from bench_master.run_data.open_system import open_warnings
 from bench_master.run_data.packed_hosts import add_host_slopes
 from bench_master.run_data.packed_jobs import PackedJobs
-from bench_master.run_data.percentiles import ExactPercentiles, Key, LatencySeries
+from bench_master.run_data.percentiles import ExactPercentiles, Key, LatencySeries, in_seconds
 from bench_master.run_data.run_types import LoopReport
 from bench_master.run_data.store_course import StoreCourse, over_all_sizes
 from bench_master.run_data.transfers import StoreContext, error_kinds_of
@@ -81,8 +82,7 @@ from bench_master.run_data.treatment_types import (
     TreatmentReport,
     TrialCounts,
 )
-from bench_master.run_data.validity import timing_error, timing_warning, timing_warnings
-from bench_master.run_data.watched_trials import ranges
+from bench_master.run_data.validity import ranges, timing_error, timing_warning, timing_warnings
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import is_again
 from bench_master.verdicts.diagnosis import MIN_DRIFT
@@ -117,7 +117,7 @@ def document_of(
     run: MeasuredRun,
     pctile: float = DEFAULT_PERCENTILE,
     options: VerdictOptions = DEFAULT_OPTIONS,
-    also: Collection[AnyPart] = (),
+    also: Collection[LookMaker] = (),
 ) -> ReportDocument:
     """Return the report document of a run; `pctile` (0..100) is added to the usual ones.
 
@@ -134,7 +134,7 @@ def document_of(
     registration = find_registration(header) if compared else None
     also = (*also, *other_measures(header, registration))
     run.prepare(
-        {Part.METRICS, Part.SAMPLES, PackedJobs, StoreCourse, *({Part.TRIALS} if wants_trials else ()), *also},
+        {MetricsLook, SamplesLook, PackedJobs, StoreCourse, *({trial_values} if wants_trials else ()), *also},
         percentiles,
     )
     treatments = _treatments(run, percentiles, pctile)
@@ -415,7 +415,7 @@ def _warnings(ledger: Aggregator) -> list[str]:
         found.append(f"excluded: {plural(ledger.unlisted_operations, 'operation')} that the header does not list")
     if (ledger.footer or StoredFooter()).status != "complete":
         # Of a complete run this is damage.
-        found += ledger.other_counts
+        found += differing_counts(ledger.footer or StoredFooter(), ledger.all_outcomes)
     names = {worker: str(body.worker_id) for worker, body in ledger.hosts.items()}
     found += ledger.clocks.warnings(names)
     outside = ledger.jobs_outside_trial()
@@ -425,7 +425,7 @@ def _warnings(ledger: Aggregator) -> list[str]:
             "clock uncertainty: their times are invalid"
         )
     # What a resumed run left has the names of one of its parts.
-    found += ledger.populations.warnings(ledger.treatments, None if ledger.resumed_ns else ledger.run_id)
+    found += ledger.populations.warnings(ledger.treatments, None if ledger.course.resumes else ledger.run_id)
     if ledger.ungrouped_errors:
         found.append(f"{plural(ledger.ungrouped_errors, 'error')} of further kinds not listed")
     return found
@@ -447,7 +447,7 @@ def _treatments(run: MeasuredRun, percentiles: Sequence[float], pctile: float) -
         }
         metrics = {
             name: _metric(
-                ledger.metric(index, name),
+                [one for _, one in sorted(ledger.trial_metrics(index, name).items())],
                 declared.get(name, StoredMetric()),
                 pctile,
                 primary=declared.get(name, StoredMetric()).primary or treatment.primary == name,
@@ -567,19 +567,15 @@ def _operation(
     return OperationReport(
         n=histogram.n,
         errors=series.errors,
-        mean_s=_seconds(histogram.mean),
-        stddev_s=_seconds(series.stddev),
-        min_s=_seconds(histogram.min),
-        percentiles_s={percentile_name(percentile): _seconds(value) for percentile, (value, _) in found.items()},
-        max_s=_seconds(histogram.max),
+        mean_s=in_seconds(histogram.mean),
+        stddev_s=in_seconds(series.moments.stddev),
+        min_s=in_seconds(histogram.min),
+        percentiles_s={percentile_name(percentile): in_seconds(value) for percentile, (value, _) in found.items()},
+        max_s=in_seconds(histogram.max),
         slowest_job=series.slowest_job,
         percentiles_exact=all(is_exact for _, is_exact in found.values()),
         p99_marked=0 < histogram.n < MIN_TAIL_SAMPLES,
     )
-
-
-def _seconds(nanoseconds: float | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _metric(trials: list[TrialMetric], declared: StoredMetric, pctile: float, *, primary: bool) -> MetricReport:

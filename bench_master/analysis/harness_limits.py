@@ -87,7 +87,7 @@ def cpu_refusal(sides: Iterable[HarnessLimits], ratio: float | None, margin: flo
 def _in_flight(ledger: Aggregator, index: int) -> int:
     """Return how many jobs of a treatment are in flight on all workers together."""
     each = ledger.treatments[index].concurrency
-    workers = max((len(ledger.takers(trial)) for trial in ledger.plan.trials(index)), default=1)
+    workers = max((len(ledger.takers.get(trial, ())) for trial in ledger.plan.trials(index)), default=1)
     return max(1, workers) * (each if isinstance(each, int) and each > 0 else 1)
 
 

@@ -413,6 +413,6 @@ def as_json(value: Any) -> Any:
 
 @cache
 def _keys(kind: type[Struct]) -> tuple[tuple[str, str | None, bool], ...]:
-    """Return for each field its name, the form of its keys if it is inline, and whether None is left out."""
+    """Return for each field its name, the form of its keys in `INLINE`, and whether `OMIT_NONE` has it."""
     inline, omitted = getattr(kind, "INLINE", {}), getattr(kind, "OMIT_NONE", ())
     return tuple((name, inline.get(name), name in omitted) for name in kind.__struct_fields__)

@@ -153,7 +153,7 @@ def run(options: Options) -> int:
         parts_of([options.report.format, *(name for name, _ in options.report.files)]),
     )
     if not has_times(source.stats.header):
-        needs_times = any(each.needs_times for each in (report, *(each for each, _ in files)))
+        needs_times = any(getattr(each, "needs_times", False) for each in (report, *(each for each, _ in files)))
         _check_imported(options, needs_times=needs_times)
     if options.rps_histogram is not None:
         _write_rates(source, options.rps_histogram, report)

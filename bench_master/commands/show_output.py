@@ -15,7 +15,7 @@ from bench_common.records import OutputRecord, job_id_of
 from bench_common.stats.reader import StatsFile
 from bench_common.streams import tell
 from bench_master.progress_message import progress_message
-from bench_master.reports.outputs import OutputTitles, outputs_in
+from bench_master.reports.outputs import output_title
 
 EPILOG = """\
 Standard output is the tool's, byte for byte where it is no terminal; stderr has the step and the tool's standard
@@ -44,8 +44,8 @@ def run(options: Options) -> int:
     found: list[OutputRecord] = []
     with progress_message(f"reading {options.stats_file}"):
         stats = StatsFile(options.stats_file)
-        titles = OutputTitles(stats)
-        for record in outputs_in(stats.blocks({"outputs"})):
+        header = stats.header
+        for record in (record for block in stats.blocks({"outputs"}) for record in block.body):
             number = job_id_of(record.ticket)
             numbers.add(number)
             if number == options.job:
@@ -58,7 +58,9 @@ def run(options: Options) -> int:
         hint = did_you_mean(str(options.step), steps)
         raise UsageError(f"--step {options.step}: job {options.job} has none{hint}; its steps: {', '.join(steps)}")
     for record in shown:
-        _show(record, titles, quiet=options.quiet)
+        if not options.quiet:
+            tell(output_title(header, record))
+        _show(record)
     if stats.damage:
         tell(f"bench-master: {stats.path}: {stats.damage}")
         return int(ExitCode.INFRASTRUCTURE)
@@ -76,9 +78,7 @@ def _no_output(stats: StatsFile, job: int, numbers: set[int]) -> StatsFileError 
     )
 
 
-def _show(record: OutputRecord, titles: OutputTitles, *, quiet: bool) -> None:
-    if not quiet:
-        tell(titles.title(record))
+def _show(record: OutputRecord) -> None:
     if sys.stdout.isatty():
         # What a tool prints must not steer the terminal; the stream escapes it.
         sys.stdout.write(record.stdout.decode("utf-8", "backslashreplace"))

@@ -6,7 +6,8 @@ report prints, and the stats file itself, for formats that show every job.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import EntryPoint
 from typing import Final, Literal, Protocol, TextIO, TypeAlias, runtime_checkable
@@ -24,7 +25,7 @@ from bench_master.analysis.verdict_types import ClaimReport, GateReport
 from bench_master.formatting import plural
 from bench_master.progress_message import progress_message
 from bench_master.reports.charts import NO_CHART_OPTIONS, ChartOptions, registered_charts
-from bench_master.run_data.measured import AnyPart, MeasuredRun
+from bench_master.run_data.measured import LookMaker, MeasuredRun
 
 GROUP: Final = "weighbridge.reports"
 
@@ -42,7 +43,7 @@ class ReportSource:
         options: VerdictOptions = DEFAULT_OPTIONS,
         detail: Detail = "page",
         chart_options: ChartOptions = NO_CHART_OPTIONS,
-        also: Collection[AnyPart] = (),
+        also: Collection[LookMaker] = (),
     ) -> None:
         self.stats = stats
         self.pctile = pctile
@@ -125,12 +126,10 @@ class ReportSource:
 
 @runtime_checkable
 class Report(Protocol):
-    """A report format. Its class takes no arguments."""
+    """A report format. Its class takes no arguments; with ``needs_times = True`` it refuses results without times."""
 
     name: str
     """What ``--format`` calls it."""
-    needs_times: bool
-    """Whether it refuses imported results, which carry no timestamps."""
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the whole report to `out`, with the document's `run_state` in it, even if there is nothing else."""
@@ -148,7 +147,7 @@ class RatesReport(Protocol):
         """Write them to `out`; return how many jobs ended outside of what is written."""
 
 
-def parts_of(formats: Collection[str]) -> frozenset[AnyPart]:
+def parts_of(formats: Collection[str]) -> frozenset[LookMaker]:
     """Return what reports of these formats need of a run besides its document."""
     drawing = registered_charts()
     if drawing is None or {"html", *drawing.formats}.isdisjoint(formats):
@@ -168,19 +167,21 @@ def report_named(name: str) -> Report:
     """
     formats = report_formats()
     check_choice(name, formats, what="report format")
-    where = formats[name].value
-    try:
+    what = f"report format {name!r} ({formats[name].value})"
+    with naming_plugin(what):
         report = load_entry(formats[name])()
+    if not isinstance(report, Report):
+        raise InfrastructureError(f"{what} cannot be used: its class must have name and write")
+    return report
+
+
+@contextmanager
+def naming_plugin(what: str) -> Iterator[None]:
+    """Raise `InfrastructureError` for what a plug-in raises when it is loaded, which may be anything."""
+    try:
+        yield
     except WeighbridgeError:
         # It says itself what is missing, such as a library.
         raise
     except Exception as error:
-        # A plug-in may raise anything on import.
-        raise InfrastructureError(
-            f"report format {name!r} ({where}) cannot be used: {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(report, Report):
-        raise InfrastructureError(
-            f"report format {name!r} ({where}) cannot be used: its class must have name, needs_times and write"
-        )
-    return report
+        raise InfrastructureError(f"{what} cannot be used: {type(error).__name__}: {error}") from error

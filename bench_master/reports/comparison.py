@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Final, TextIO
+from typing import Final, TextIO, TypeVar
 
 from bench_common import load_entry, registered
-from bench_common.errors import InfrastructureError, WeighbridgeError
 from bench_common.safe_text import one_line
 from bench_master.analysis.compare_runs import ADVICE
 from bench_master.analysis.report_types import as_json
@@ -21,7 +20,6 @@ from bench_master.analysis.verdict_types import (
     ComparisonReport,
     FlagLevel,
     NoiseFloorReport,
-    RunFileReport,
     VerdictsReport,
     change_text,
     interval_text,
@@ -38,18 +36,19 @@ from bench_master.formatting import (
     table_cell,
 )
 from bench_master.formatting import escape_markdown as escape
+from bench_master.reports import naming_plugin
 from bench_master.reports.table import Cell, Field, Table, count, markdown_of, measured, table_of, table_text, words
 from bench_master.reports.verdict_text import confidence_together, gate_lines
 from bench_master.verdicts.between_runs import MIN_ARCHIVE
 from bench_master.verdicts.reasons import Reason, joined
 
+One = TypeVar("One")
 SHOWN: Final = 5
 """Runs and properties that are named without ``-v``."""
 CSV_FIELDS: Final = (
     "treatment", "measure", "unit", "verdict", "reason", "ratio", "low", "high", "p", "earlier_value", "new_value",
     "earlier_runs", "new_runs", "tipping", "mde", "more_runs", "runs_low", "runs_high",
 )  # fmt: skip
-"""The columns of the CSV report."""
 
 
 def answer_lines(verdicts: VerdictsReport) -> list[str]:
@@ -94,24 +93,29 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
     """Yield the lines of the text report."""
     yield from paragraph(one_line(verdicts.question))
     yield ""
-    yield from paragraph(one_line(verdicts.answer), indent=2, hanging=4)
-    yield from paragraph(judge_verdicts(verdicts).sentence, indent=2, hanging=4)
+    yield from _indented((verdicts.answer, judge_verdicts(verdicts).sentence))
     yield ""
     if verdicts.comparisons:
         yield from table_text(comparisons_table(verdicts))
         yield ""
-        yield from _remarks(verdicts, verbose=verbose)
+        yield from _indented(_remarks(verdicts, verbose=verbose))
     archive = verdicts.archive
     if archive is not None:
         if (changes := changes_table(archive)).rows:
             yield from [*table_text(changes), ""]
-        yield from _trust(verdicts, archive, verbose=verbose)
-    yield from _warnings(verdicts, verbose=verbose)
+        yield from _indented(_trust(verdicts, archive, verbose=verbose))
+    yield from _indented(f"! {text}" for text in flag_lines(verdicts))
+    yield from _differences(verdicts, verbose=verbose)
     if verdicts.gates:
         yield ""
         yield from gate_lines(verdicts.gates)
     if archive is not None:
         yield from _runs(archive, verbose=verbose)
+
+
+def _indented(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        yield from paragraph(one_line(text), indent=2, hanging=4)
 
 
 def comparisons_table(verdicts: VerdictsReport) -> Table:
@@ -170,13 +174,12 @@ def _remarks(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[str
     ]
     yield from _limited(texts, verbose=verbose)
     if _is_single(verdicts):
-        text = (
+        yield (
             f"An interval within the runs does not say by how much runs differ. For a verdict, {ADVICE} "
             "(`run-scenario --rerun-baseline` does so for an earlier run); or keep the runs: from "
             f"{MIN_ARCHIVE} earlier ones of different occasions on, {MIN_ARCHIVE - 1} more than here, "
             "`compare EARLIER... NEW` decides."
         )
-        yield from paragraph(text, indent=2, hanging=4)
 
 
 def _limits(verdicts: VerdictsReport) -> list[str]:
@@ -208,10 +211,15 @@ def _shifts(verdicts: VerdictsReport) -> list[str]:
 
 def _limited(texts: Sequence[str], *, verbose: bool) -> Iterator[str]:
     """Yield each text as a sentence; of many the first, and how many more there are."""
-    for text in texts if verbose else texts[:SHOWN]:
-        yield from paragraph(one_line(f"{text}."), indent=2, hanging=4)
-    if not verbose and len(texts) > SHOWN:
-        yield f"  ... and {len(texts) - SHOWN} more (-v)"
+    shown, more = _shown(texts, verbose=verbose)
+    yield from (f"{text}." for text in shown)
+    if more:
+        yield f"... and {more} more (-v)"
+
+
+def _shown(found: Sequence[One], *, verbose: bool) -> tuple[Sequence[One], int]:
+    """Return what is shown without ``-v``, and how many more there are."""
+    return (found, 0) if verbose else (found[:SHOWN], max(0, len(found) - SHOWN))
 
 
 def _trust(verdicts: VerdictsReport, archive: ArchiveReport, *, verbose: bool = False) -> Iterator[str]:
@@ -222,7 +230,7 @@ def _trust(verdicts: VerdictsReport, archive: ArchiveReport, *, verbose: bool = 
     text += "."
     if together > 1 and verdicts.family.control != EACH_CONFIRMED:
         text += f" {confidence_together(together, 'verdict', '95 %')}."
-    yield from paragraph(one_line(text), indent=2, hanging=4)
+    yield text
     noisiest_first = sorted(archive.noise, key=lambda each: -(each.sd or 0.0))
     yield from _limited([_noise(each, archive, verdicts) for each in noisiest_first], verbose=verbose)
 
@@ -230,7 +238,7 @@ def _trust(verdicts: VerdictsReport, archive: ArchiveReport, *, verbose: bool = 
 def _noise(floor: NoiseFloorReport, archive: ArchiveReport, verdicts: VerdictsReport) -> str:
     unit = "run" if verdicts.family.control == EACH_CONFIRMED else "occasion"
     reach = None if floor.high is None else floor.high - 1.0
-    gate = f"a gate at {_margin(verdicts.family.margin)}"
+    gate = f"a gate at {100 * verdicts.family.margin:.3g} %"
     needed = f"no number of new runs carries {gate}: it takes more earlier runs, or a quieter machine"
     if floor.new_runs:
         needed = f"{gate} needs {plural(floor.new_runs, unit)} of the new build"
@@ -242,49 +250,36 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _margin(margin: float) -> str:
-    return f"{100 * margin:.3g} %"
-
-
 def _when(change_: ChangeReport) -> str:
     created = (change_.created or "unknown")[:16].replace("T", " ")
     return f"{created}{' *' if change_.kind == 'newest' else ''}"
 
 
-def _warnings(verdicts: VerdictsReport, *, verbose: bool) -> Iterator[str]:
-    for text in flag_lines(verdicts):
-        yield from paragraph(f"! {text}", indent=2, hanging=4)
-    found = verdicts.environment.differences
-    if not found:
-        return
-    yield from paragraph("The sides differ in:", indent=2)
-    for each in found if verbose else found[:SHOWN]:
+def _differences(verdicts: VerdictsReport, *, verbose: bool) -> Iterator[str]:
+    shown, more = _shown(verdicts.environment.differences, verbose=verbose)
+    if shown:
+        yield from paragraph("The sides differ in:", indent=2)
+    for each in shown:
         values = " -> ".join(each.values.values())
         yield from paragraph(one_line(f"{each.name}: {values} ({each.level})"), indent=4, hanging=6)
-    if not verbose and len(found) > SHOWN:
-        yield f"    and {len(found) - SHOWN} more (-v)"
+    if more:
+        yield f"    and {more} more (-v)"
 
 
 def _runs(archive: ArchiveReport, *, verbose: bool) -> Iterator[str]:
-    left_out = archive.left_out
-    if left_out:
-        yield f"  Left out: {plural(len(left_out), 'file')}"
-        for each in left_out if verbose else left_out[:SHOWN]:
-            yield f"    {one_line(each.file)}"
-            yield from paragraph(one_line(each.why), indent=6)
-        if not verbose and len(left_out) > SHOWN:
-            yield f"    and {len(left_out) - SHOWN} more (-v)"
-    if verbose:
-        for name, runs in (("Earlier", archive.earlier), ("New", archive.new)):
-            yield from _run_list(name, runs)
-
-
-def _run_list(name: str, runs: Sequence[RunFileReport]) -> Iterator[str]:
-    if runs:
-        yield f"  {name} runs:"
-        for each in runs:
-            line = one_line(f"{each.created or 'time unknown'}  {each.file}")
-            yield f"    {line}"
+    shown, more = _shown(archive.left_out, verbose=verbose)
+    if shown:
+        yield f"  Left out: {plural(len(archive.left_out), 'file')}"
+    for each in shown:
+        yield f"    {one_line(each.file)}"
+        yield from paragraph(one_line(each.why), indent=6)
+    if more:
+        yield f"    and {more} more (-v)"
+    for name, runs in (("Earlier", archive.earlier), ("New", archive.new)) if verbose else ():
+        if runs:
+            yield f"  {name} runs:"
+        for run in runs:
+            yield "    " + one_line(f"{run.created or 'time unknown'}  {run.file}")
 
 
 # -- other formats --------------------------------------------------------------------------------------------------
@@ -335,19 +330,9 @@ def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
 
 def remark_lines(verdicts: VerdictsReport) -> Iterator[str]:
     """Yield what stands below the table of verdicts, each remark on one line."""
-    yield from (" ".join(line.split()) for line in _below(verdicts))
-
-
-def _below(verdicts: VerdictsReport) -> Iterator[str]:
-    for block in (_remarks(verdicts), *([_trust(verdicts, verdicts.archive)] if verdicts.archive else [])):
-        text: list[str] = []
-        for line in block:
-            if text and not line.startswith("    "):
-                yield " ".join(text)
-                text = []
-            text.append(line.strip())
-        if text:
-            yield " ".join(text)
+    yield from map(one_line, _remarks(verdicts))
+    if verdicts.archive is not None:
+        yield from map(one_line, _trust(verdicts, verdicts.archive))
     yield from flag_lines(verdicts)
 
 
@@ -370,14 +355,6 @@ def comparison_formats() -> tuple[str, ...]:
 def write_comparison(name: str, verdicts: VerdictsReport, out: TextIO) -> None:
     """Write verdicts between runs in a format besides text; raise `InfrastructureError` for a broken package."""
     entry = next(one for one in registered(FORMATS) if one.name == name)
-    try:
+    with naming_plugin(f"format {name!r} ({entry.value})"):
         write: Callable[[VerdictsReport, TextIO], None] = load_entry(entry)
-    except WeighbridgeError:
-        # It says itself what is missing, such as a library.
-        raise
-    except Exception as error:
-        # A plug-in may raise anything on import.
-        raise InfrastructureError(
-            f"format {name!r} ({entry.value}) cannot be used: {type(error).__name__}: {error}"
-        ) from error
     write(verdicts, out)

@@ -12,13 +12,12 @@ from bench_common.safe_text import one_line
 from bench_master.analysis.trust import judge_verdicts
 from bench_master.analysis.verdict_types import GateReport, PropertyReport, VerdictsReport
 from bench_master.reports.comparison import changes_table, comparisons_table, flag_lines, remark_lines
-from bench_master.reports.html import hash_source, page_environment, page_style, template_text
+from bench_master.reports.html import render_page
 from bench_master.reports.table import Field, Table, table_of, words
 
 
 def write_html(verdicts: VerdictsReport, out: TextIO) -> None:
     """Write the page."""
-    style, script = page_style(), template_text("page.js")
     flags = list(flag_lines(verdicts))
     tables = (
         comparisons_table(verdicts),
@@ -26,9 +25,9 @@ def write_html(verdicts: VerdictsReport, out: TextIO) -> None:
         _gates(verdicts),
         _differences(verdicts),
     )
-    page = page_environment().get_template("comparison.html.j2")
     out.write(
-        page.render(
+        render_page(
+            "comparison.html.j2",
             title=one_line(verdicts.question),
             answer=one_line(verdicts.answer),
             trust=judge_verdicts(verdicts).sentence,
@@ -36,10 +35,6 @@ def write_html(verdicts: VerdictsReport, out: TextIO) -> None:
             tables=[table.shown() for table in tables if table.rows],
             remarks=[line for line in remark_lines(verdicts) if line not in flags],
             version=__version__,
-            policy=f"default-src 'none'; style-src {hash_source(style)}; script-src {hash_source(script)}; "
-            "img-src data:; base-uri 'none'; form-action 'none'",
-            style=style,
-            script=script,
         )
     )
 

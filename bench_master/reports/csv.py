@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TextIO
 
+from msgspec import Struct
+
 from bench_common.records import FIRST_BYTE
 from bench_common.thresholds import TRANSFERRED
 from bench_master.analysis.document import percentile_name
@@ -21,18 +23,28 @@ from bench_master.run_data.transfer_types import (
     StoreOperationReport,
     TransfersReport,
 )
-from bench_master.run_data.treatment_types import OverheadReport, PackingSummary, TreatmentReport
+from bench_master.run_data.treatment_types import OverheadReport, TreatmentReport
 
+_JOBS: Final = ("planned", "missing", "done", "failed", "lost", "aborted", "not_started", "warmup")
+_TREATMENT: Final = (
+    "jobs_per_s", "timing_error_p99_s", "timing_error_max_s", "worker_busy_share", "worker_lag_max_s",
+    "host_wake_up_max_s", "timing_warning",
+)  # fmt: skip
+_HARNESS: Final = {
+    "harness_ceiling": "ceiling",
+    "harness_ceiling_per_s": "ceiling_per_s",
+    "harness_ceiling_measured": "measured",
+    "harness_ceiling_setup": "setup",
+    "harness_others_share": "others_share",
+    "harness_share": "share",
+    "harness_cpu_share": "cpu_share",
+    "harness_idle_share": "idle_share",
+}
+_OPEN_LOAD: Final = ("rate_per_s", "offered", "offered_per_s", "achieved_per_s", "dropped")
+_LITTLES_LAW: Final = ("in_system", "expected")
 _COMMON_COLUMNS: Final = (
-    "run_state", "jobs_planned", "jobs_missing",
-    "jobs_done", "jobs_failed", "jobs_lost", "jobs_aborted", "jobs_not_started", "jobs_warmup", "jobs_per_s",
-    "timing_error_p99_s", "timing_error_max_s", "worker_busy_share", "worker_lag_max_s", "host_wake_up_max_s",
-    "timing_warning",
-    "disturbed_trials", "disturbances",
-    "harness_ceiling", "harness_ceiling_per_s", "harness_ceiling_measured", "harness_ceiling_setup",
-    "harness_others_share", "harness_share", "harness_cpu_share", "harness_idle_share",
-    "open_rate_per_s", "open_offered", "open_offered_per_s", "open_achieved_per_s", "open_dropped",
-    "open_in_system", "open_expected", "imported", "skipped",
+    "run_state", *(f"jobs_{name}" for name in _JOBS), *_TREATMENT, "disturbed_trials", "disturbances", *_HARNESS,
+    *(f"open_{name}" for name in (*_OPEN_LOAD, *_LITTLES_LAW)), "imported", "skipped",
 )  # fmt: skip
 """Columns that say the same in each row of a treatment."""
 
@@ -40,9 +52,9 @@ _COMPARISON_COLUMNS: Final = (
     "a", "b", "group", "verdict", "reason", "ratio", "low", "high", "scale", "confidence", "rounds", "lost", "p",
     "mde", "tipping", "more_rounds", "a_value", "b_value", "jobs_per_trial", "effective_jobs", "grade", "flags",
 )  # fmt: skip
+"""Columns of rows of the kind ``comparison``; the others leave them empty."""
 _COURSE_COLUMNS: Final = ("trial", "second", "endpoint")
 """Columns of rows of the kinds ``second`` and ``course``: the trial, and when in it a second or interval began."""
-"""Columns of rows of the kind ``comparison``; the others leave them empty."""
 
 
 class CsvReport:
@@ -52,7 +64,6 @@ class CsvReport:
     """
 
     name: ClassVar[str] = "csv"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the table as RFC 4180 has it, with plain line feeds."""
@@ -67,23 +78,23 @@ class CsvReport:
         titles = {label: table_cell(f"label_{label}" if label in own else label) for label in labels}
         writer = csv.DictWriter(out, [*titles.values(), *own], restval="", lineterminator="\n")
         writer.writeheader()
+
+        def write_row(labels: Mapping[str, Any], common: Mapping[str, Any], row: Mapping[str, Any]) -> None:
+            named = {titles[label]: value for label, value in labels.items() if label in titles}
+            writer.writerow({name: _format_cell(value) for name, value in {**named, **common, **row}.items()})
+
         if not document.treatments:
             # The state of the run is in the data, even where there is nothing else.
-            writer.writerow(_format_cells(_run_cells(document) | {"kind": "run", "name": "jobs"}))
+            write_row({}, _run_cells(document), {"kind": "run", "name": "jobs"})
+        by_title: dict[str, Mapping[str, Any]] = {}
         for entry in document.treatments:
-            named = {titles[label]: value for label, value in entry.treatment.items()}
-            common = named | _common_cells(document, entry)
+            common = by_title[entry.title] = _common_cells(document, entry)
             for row in _rows(entry, percentiles):
-                writer.writerow(_format_cells(common | row))
-        by_title = {entry.title: entry for entry in document.treatments}
-        for labels_of, row in _comparisons(document.verdicts):
-            named = {titles[label]: value for label, value in labels_of.items() if label in titles}
-            known = by_title.get(row["b"])
-            common = _run_cells(document) if known is None else _common_cells(document, known)
-            writer.writerow(_format_cells(named | common | row))
+                write_row(entry.treatment, common, row)
+        for compared, row in _comparisons(document.verdicts):
+            write_row(compared, by_title.get(row["b"], _run_cells(document)), row)
         for shown, row in _published(document.published):
-            named = {titles[label]: value for label, value in shown.items() if label in titles}
-            writer.writerow(_format_cells(named | {"run_state": document.run_state} | row))
+            write_row(shown, {"run_state": document.run_state}, row)
 
 
 def _run_cells(document: ReportDocument) -> dict[str, Any]:
@@ -98,103 +109,50 @@ def _run_cells(document: ReportDocument) -> dict[str, Any]:
 
 def _common_cells(document: ReportDocument, entry: TreatmentReport) -> dict[str, Any]:
     """Return what all rows of a treatment say about its run and the treatment itself."""
-    jobs, load = entry.jobs, entry.open_load
-    cells = {
+    load = entry.open_load
+    return {
         **_run_cells(document),
-        "jobs_planned": jobs.planned,
-        "jobs_missing": jobs.missing,
-        "jobs_done": jobs.done,
-        "jobs_failed": jobs.failed,
-        "jobs_lost": jobs.lost,
-        "jobs_aborted": jobs.aborted,
-        "jobs_not_started": jobs.not_started,
-        "jobs_warmup": jobs.warmup,
-        "jobs_per_s": entry.jobs_per_s,
-        "timing_error_p99_s": entry.timing_error_p99_s,
-        "timing_error_max_s": entry.timing_error_max_s,
-        "worker_busy_share": entry.worker_busy_share,
-        "worker_lag_max_s": entry.worker_lag_max_s,
-        "host_wake_up_max_s": entry.host_wake_up_max_s,
-        "timing_warning": entry.timing_warning,
+        **_cells(entry.jobs, **{f"jobs_{name}": name for name in _JOBS}),
+        **_cells(entry, *_TREATMENT),
         "disturbed_trials": len({one.trial for one in entry.disturbances}),
         "disturbances": "; ".join(f"trial {one.trial}: {one.text}" for one in entry.disturbances) or None,
         "skipped": entry.skipped,
+        **_cells(entry.harness, **_HARNESS),
+        **_cells(load, **{f"open_{name}": name for name in _OPEN_LOAD}),
+        **_cells(load and load.littles_law, **{f"open_{name}": name for name in _LITTLES_LAW}),
     }
-    if entry.harness is not None:
-        own = entry.harness
-        cells |= {
-            "harness_ceiling": own.ceiling,
-            "harness_ceiling_per_s": own.ceiling_per_s,
-            "harness_ceiling_measured": own.measured,
-            "harness_ceiling_setup": own.setup,
-            "harness_others_share": own.others_share,
-            "harness_share": own.share,
-            "harness_cpu_share": own.cpu_share,
-            "harness_idle_share": own.idle_share,
-        }
-    if load is not None:
-        cells |= {
-            "open_rate_per_s": load.rate_per_s,
-            "open_offered": load.offered,
-            "open_offered_per_s": load.offered_per_s,
-            "open_achieved_per_s": load.achieved_per_s,
-            "open_dropped": load.dropped,
-            "open_in_system": load.littles_law.in_system if load.littles_law else None,
-            "open_expected": load.littles_law.expected if load.littles_law else None,
-        }
-    return cells
+
+
+def _cells(part: Struct | None, *names: str, **renamed: str) -> dict[str, Any]:
+    """Return fields of a part of the document, `renamed` ones by their columns; nothing without the part."""
+    fields = {**dict(zip(names, names, strict=True)), **renamed}
+    return {} if part is None else {column: getattr(part, name) for column, name in fields.items()}
+
+
+def _statistics(part: Struct) -> dict[str, Any]:
+    """Return the figures of a metric, of readings of a host, or of a publication."""
+    return _cells(part, "n", "mean", "stddev", "min", "max", p50="median")
 
 
 def _rows(entry: TreatmentReport, percentiles: Sequence[str]) -> Iterator[dict[str, Any]]:
     for name, operation in entry.operations.items():
-        yield {
-            "kind": "operation",
-            "name": name,
-            "unit": "s",
-            "direction": "lower",
-            "n": operation.n,
-            "errors": operation.errors,
-            "mean": operation.mean_s,
-            "stddev": operation.stddev_s,
-            "min": operation.min_s,
-            **{percentile: operation.percentiles_s[percentile] for percentile in percentiles},
-            "max": operation.max_s,
-            "worst_job": operation.slowest_job,
-        }
+        own: dict[str, Any] = {"kind": "operation", "name": name, "unit": "s", "direction": "lower"}
+        own |= {percentile: operation.percentiles_s[percentile] for percentile in percentiles}
+        own |= _cells(operation, "n", "errors", mean="mean_s", stddev="stddev_s", min="min_s", max="max_s")
+        yield own | {"worst_job": operation.slowest_job}
     if entry.objects is not None:
         yield from _transfers(entry.objects)
     for name, metric in entry.metrics.items():
-        yield {
-            "kind": "metric",
-            "name": name,
-            "unit": metric.unit,
-            "direction": metric.direction,
-            "n": metric.n,
-            "mean": metric.mean,
-            "stddev": metric.stddev,
-            "min": metric.min,
-            "p50": metric.median,
-            **metric.percentiles,
-            "max": metric.max,
-            "worst_job": metric.worst_job,
-        }
+        own = {"kind": "metric", "name": name} | _cells(metric, "unit", "direction")
+        yield own | _statistics(metric) | {**metric.percentiles, "worst_job": metric.worst_job}
     for name, cpu in (entry.host_cpu or {}).items():
-        yield {
-            "kind": "host",
-            "name": name,
-            "unit": cpu.unit,
-            "direction": cpu.direction,
-            "n": cpu.n,
-            "mean": cpu.mean,
-            "stddev": cpu.stddev,
-            "min": cpu.min,
-            "p50": cpu.median,
-            "max": cpu.max,
-        }
+        own = {"kind": "host", "name": name} | _cells(cpu, "unit", "direction")
+        yield own | _statistics(cpu)
     if entry.overhead is not None:
         yield from _overhead(entry.overhead)
-    if entry.packing is not None:
-        yield from _packing(entry.packing)
+    if entry.packing is not None and (counts := entry.packing.containers) is not None:
+        packed = _cells(counts, "n", "min", "max", p50="median")
+        yield {"kind": "packing", "name": "containers", "unit": "1", **packed}
 
 
 _TRANSFER_MEASURES: Final = (
@@ -216,38 +174,17 @@ def _transfers(moved: TransfersReport) -> Iterator[dict[str, Any]]:
         for measure, unit, direction in _TRANSFER_MEASURES:
             value = getattr(part, measure, None)
             if value is not None:
-                yield {
-                    "kind": kind,
-                    "name": f"{prefix}{measure}",
-                    "unit": unit,
-                    "direction": direction,
-                    "mean": value,
-                }
+                own = {"kind": kind, "name": f"{prefix}{measure}", "unit": unit, "direction": direction}
+                yield own | {"mean": value}
     for one in moved.endpoints:
-        yield {
-            "kind": "endpoint",
-            "name": f"endpoint-{one.endpoint}",
-            "unit": "s",
-            "direction": "lower",
-            "n": one.n,
-            "errors": one.errors,
-            "mean": one.mean_s,
-            **one.percentiles_s,
-            "max": one.max_s,
-            "note": one.url,
-        }
+        own = {"kind": "endpoint", "name": f"endpoint-{one.endpoint}", "unit": "s", "direction": "lower"}
+        times = _cells(one, "n", "errors", mean="mean_s", max="max_s", note="url")
+        yield own | times | dict(one.percentiles_s)
         yield from _by_operation("endpoint", f"endpoint-{one.endpoint}.", one.operations)
     yield from _by_operation("all-sizes", "", moved.by_operation)
     for name, second in _seconds(moved):
-        yield {
-            "kind": "second",
-            "name": name,
-            "unit": "1/s",
-            "direction": "higher",
-            "mean": second.per_s,
-            "trial": second.trial,
-            "second": second.second,
-        }
+        own = {"kind": "second", "name": name, "unit": "1/s", "direction": "higher"}
+        yield own | _cells(second, "trial", "second", mean="per_s")
     for course in moved.series:
         known = {"kind": "course", "trial": course.trial, "endpoint": course.endpoint}
         steps = zip(course.done, course.failed, course.content_bytes, strict=True)
@@ -289,8 +226,8 @@ def _seconds(moved: TransfersReport) -> Iterator[tuple[str, SecondReport]]:
 def _overhead(overhead: OverheadReport) -> Iterator[dict[str, Any]]:
     """Yield the engine's own usage; the comparison with the baseline has only a mean."""
     for name, reading in overhead.readings.items():
-        statistics = {"n": reading.n, "mean": reading.mean, "min": reading.min, "max": reading.max}
-        yield {"kind": "overhead", "name": name, "unit": reading.unit, **statistics}
+        statistics = _cells(reading, "unit", "n", "mean", "min", "max")
+        yield {"kind": "overhead", "name": name, **statistics}
     if overhead.cpu_per_job_s is not None:
         yield {"kind": "overhead", "name": "cpu_per_job_s", "unit": "s", "mean": overhead.cpu_per_job_s}
     relative = overhead.relative
@@ -299,28 +236,16 @@ def _overhead(overhead: OverheadReport) -> Iterator[dict[str, Any]]:
         yield {"kind": "overhead", "name": "cpu_factor", "unit": "1", "mean": relative.cpu_factor}
 
 
-def _packing(packing: PackingSummary) -> Iterator[dict[str, Any]]:
-    """Yield how many containers were packed; its n counts trials."""
-    counts = packing.containers
-    if counts is not None:
-        statistics = {"n": counts.n, "min": counts.min, "max": counts.max, "p50": counts.median}
-        yield {"kind": "packing", "name": "containers", "unit": "1", **statistics}
-
-
 def _comparisons(verdicts: VerdictsReport | None) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
     """Yield the labels of each treatment that is compared, and the row of its comparison."""
     if verdicts is None:
         return
     for each in verdicts.comparisons:
-        shared: dict[str, Any] = {name: getattr(each, name) for name in _COMPARISON_COLUMNS if hasattr(each, name)}
-        own: dict[str, Any] = {
-            "kind": "comparison",
-            "name": each.measure,
-            "unit": each.unit,
-            "direction": each.direction,
+        shared = {
+            name: getattr(each, name) for name in (*_COMPARISON_COLUMNS, "unit", "direction") if hasattr(each, name)
         }
-        own |= {"grade": verdicts.design.grade, "flags": "; ".join(flag.kind for flag in each.flags) or None}
-        yield each.labels, shared | own
+        own = {"kind": "comparison", "name": each.measure, "grade": verdicts.design.grade}
+        yield each.labels, shared | own | {"flags": "; ".join(flag.kind for flag in each.flags) or None}
 
 
 def _published(section: PublishedReport | None) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -329,31 +254,13 @@ def _published(section: PublishedReport | None) -> Iterator[tuple[dict[str, Any]
         return
     for table in section.tables:
         for one in table.published:
-            yield (
-                {**table.labels, "environment": one.where},
-                {
-                    "scenario": section.title,
-                    "kind": "published",
-                    "name": table.metric,
-                    "unit": table.unit,
-                    "direction": table.direction,
-                    "n": one.n,
-                    "mean": one.mean,
-                    "stddev": one.stddev,
-                    "min": one.min,
-                    "p50": one.median,
-                    "max": one.max,
-                    "note": one.note,
-                },
-            )
-
-
-def _format_cells(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with true and false as JSON spells them, and with texts that are safe to open."""
-    return {name: _format_cell(value) for name, value in row.items()}
+            own = {"scenario": section.title, "kind": "published", "name": table.metric}
+            own |= _cells(table, "unit", "direction")
+            yield {**table.labels, "environment": one.where}, own | _statistics(one) | {"note": one.note}
 
 
 def _format_cell(value: Any) -> Any:
+    """Return true and false as JSON spells them, and texts that are safe to open."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and not math.isfinite(value):

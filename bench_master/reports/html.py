@@ -51,25 +51,13 @@ class HtmlReport:
     """Writes one page with charts, which loads nothing."""
 
     name: ClassVar[str] = "html"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the page."""
-        style, script = page_style(), template_text("page.js")
-        page = page_environment().get_template("page.html.j2")
-        out.write(
-            page.render(
-                **_parts(source),
-                policy=f"default-src 'none'; style-src {hash_source(style)}; script-src {hash_source(script)}; "
-                "img-src data:; base-uri 'none'; form-action 'none'",
-                style=style,
-                script=script,
-            )
-        )
+        out.write(render_page("page.html.j2", **_parts(source)))
 
 
 def _parts(source: ReportSource) -> dict[str, Any]:
-    """Return what the templates show."""
     document, drawing = source.document, registered_charts()
     few, how_to_read = ("", "") if drawing is None else drawing.remarks(document)
     found, tables = list(dict.fromkeys(_warnings(document))), page_tables(document)
@@ -191,9 +179,15 @@ def _commands(document: ReportDocument) -> list[str]:
 # -- what other pages have as well ----------------------------------------------------------------------------------
 
 
-def page_environment(*folders: str) -> Environment:
-    """Return what renders the templates of folders (``PACKAGE:FOLDER``), and those of the HTML report."""
-    return _environment((*folders, _FOLDER))
+def render_page(name: str, *folders: str, **parts: Any) -> str:
+    """Return a page by its template, which may be in other folders (``PACKAGE:FOLDER``): it loads nothing else."""
+    style, script = _page_style(), _template_text("page.js")
+    policy = (
+        f"default-src 'none'; style-src {_hash_source(style)}; script-src {_hash_source(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    page = _environment((*folders, _FOLDER)).get_template(name)
+    return page.render(**parts, policy=policy, style=style, script=script)
 
 
 @cache
@@ -205,39 +199,38 @@ def _environment(folders: tuple[str, ...]) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: value if isinstance(value, Markup) else shown_text(value),
+        finalize=lambda value: value if isinstance(value, Markup) else _shown_text(value),
     )
 
 
 def _reader(folder: str) -> Any:
     def read(name: str) -> str | None:
         try:
-            return template_text(name, folder)
+            return _template_text(name, folder)
         except FileNotFoundError:
             return None
 
     return read
 
 
-def shown_text(value: Any) -> str:
+def _shown_text(value: Any) -> str:
     """Return a value of a run as one printable line of a bounded length."""
     return "" if value is None else shorten(one_line(str(value)), LONGEST_TEXT)
 
 
 @cache
-def template_text(name: str, folder: str = _FOLDER) -> str:
+def _template_text(name: str, folder: str = _FOLDER) -> str:
     """Return the text of a template, a style sheet or a script."""
     parts = folder.split(":")
     return files(parts[0]).joinpath(parts[1], name).read_text("utf-8")
 
 
 @cache
-def page_style() -> str:
-    """Return the style of all pages."""
-    style = template_text("page.css")
+def _page_style() -> str:
+    style = _template_text("page.css")
     return style.replace("LIGHT", css_variables("light")).replace("DARK", css_variables("dark"))
 
 
-def hash_source(text: str) -> str:
+def _hash_source(text: str) -> str:
     """Return what a page's policy allows a text by."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"

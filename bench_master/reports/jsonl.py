@@ -41,14 +41,11 @@ class JobDetails:
     """The details of one ticket."""
 
     treatment: int
-    """The index of its treatment."""
     trial: int
-    """The index of its trial."""
     operations: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Index of the operation, ok, start_ns and duration_ns of each."""
     metrics: dict[str, float] = field(default_factory=dict)
     error: dict[str, str] | None = None
-    """Its error, if it failed."""
     transfer: dict[str, int] | None = None
     """Of a job that does one of its operations: what it transferred."""
 
@@ -140,7 +137,6 @@ class JobWindow:
 
 
 def _add_operations(found: dict[int, JobDetails], rows: Rows) -> None:
-    """Add operations, or transfers."""
     if rows.dtype == TRANSFER_ROW:
         for ticket, treatment, trial, *moved in rows[["ticket", "treatment", "trial", *_MOVED]].tolist():
             details = found.setdefault(ticket, JobDetails(treatment, trial))
@@ -162,7 +158,6 @@ class JsonReport:
     """Writes everything as indented JSON, for programs; a figure without a value is null, never NaN or infinity."""
 
     name: ClassVar[str] = "json"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write one JSON object."""
@@ -194,7 +189,6 @@ class JsonLinesReport:
     """
 
     name: ClassVar[str] = "jsonl"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the lines; instants are seconds since the run began."""

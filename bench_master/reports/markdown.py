@@ -12,13 +12,13 @@ from typing import ClassVar, Final, TextIO
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import VerdictsReport
-from bench_master.formatting import Column, format_span, markdown_table
 from bench_master.formatting import escape_markdown as escape
+from bench_master.formatting import format_span, markdown_table
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, markdown_lines
 from bench_master.reports.side_by_side import side_tables
 from bench_master.reports.store_tables import store_operations
-from bench_master.reports.table import Labels, markdown_of
+from bench_master.reports.table import markdown_of
 from bench_master.reports.tables import overview, packings
 from bench_master.reports.text_details import format_time, incomplete_text, totals_text
 from bench_master.reports.values_text import only_value
@@ -45,7 +45,6 @@ class MarkdownReport:
     """Writes GitHub Flavored Markdown: the answer with ``-q``, the first page, and with ``-v`` its notes."""
 
     name: ClassVar[str] = "markdown"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the report."""
@@ -79,15 +78,13 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
         yield from ("", escape(one_line(document.trust.sentence)))
     yield from _thresholds(document)
     for side in side_tables(document, full=full):
-        if len(side.titles) > _COLUMNS and not full:
+        if len(side.columns) > _COLUMNS and not full:
             continue
         yield ""
         yield escape(f"Side by side{f', {side.caption}' if side.caption else ''}:")
         yield ""
-        columns = [Column(title, left=place == 0) for place, title in enumerate(side.titles)]
-        yield from markdown_table(columns, side.rows)
-    labels = Labels(document.treatments)
-    for table in (packings(document, labels), store_operations(document, labels, full=False)):
+        yield from markdown_table(side.columns, side.texts)
+    for table in (packings(document), store_operations(document, full=False)):
         if table.rows:
             yield from ("", f"{escape(table.name)}:", "")
             yield from markdown_of(table)

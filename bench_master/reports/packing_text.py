@@ -7,10 +7,8 @@ from typing import Final
 from bench_common.safe_text import one_line
 from bench_master.formatting import format_bytes, format_significant, format_value, plural
 from bench_master.run_data.treatment_types import (
-    EachContainerReport,
     HostCurveReport,
     HostSlopeReport,
-    KneeReport,
     PackingSummary,
     StartCurveReport,
     TreatmentReport,
@@ -32,19 +30,18 @@ def each_text(packing: PackingSummary) -> str:
     known = {name: packing.each[name] for name in _WORDS if name in packing.each}
     if not known:
         return ""
-    parts = [f"{_WORDS[name].format(_value(each.middle, each.unit))} {_ends(each)}" for name, each in known.items()]
+    parts = [
+        f"{_WORDS[name].format(_value(each.middle, each.unit))} "
+        f"[{_value(each.low, each.unit)}, {_value(each.high, each.unit)}]"
+        for name, each in known.items()
+    ]
     first = next(iter(known.values()))
-    over = f"the 95 % interval of {first.n} packings" if first.is_interval else f"the range of {_containers(first)}"
+    if first.is_interval:
+        over = f"the 95 % interval of {first.n} packings"
+    else:
+        over = f"the range of {plural(first.containers, 'container')}"
+        over += "" if first.n == 1 else f" in {first.n} packings"
     return one_line(f"Each container: {', '.join(parts)}; the ends are {over}.")
-
-
-def _containers(each: EachContainerReport) -> str:
-    counted = plural(each.containers, "container")
-    return counted if each.n == 1 else f"{counted} in {each.n} packings"
-
-
-def _ends(each: EachContainerReport) -> str:
-    return f"[{_value(each.low, each.unit)}, {_value(each.high, each.unit)}]"
 
 
 def _value(value: float, unit: str) -> str:
@@ -92,13 +89,9 @@ def knee_text(starts: StartCurveReport | None) -> str:
         return f"No knee up to {plural(starts.most, 'container')}: start-up times do not begin to grow faster."
     knee = starts.knee
     return (
-        f"{_knee_place(knee)}: each further one takes {_growth(knee.before_s)} to start before it, "
-        f"{_growth(knee.after_s)} after it."
+        f"Knee at {knee.containers:.0f} containers [{knee.low:.0f}, {knee.high:.0f}]: each further one takes "
+        f"{_growth(knee.before_s)} to start before it, {_growth(knee.after_s)} after it."
     )
-
-
-def _knee_place(knee: KneeReport) -> str:
-    return f"Knee at {knee.containers:.0f} containers [{knee.low:.0f}, {knee.high:.0f}]"
 
 
 def _growth(seconds: float) -> str:

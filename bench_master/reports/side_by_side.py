@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from bench_common.cost import HELD_UNITS
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.trust import shared_labels, short_names
 from bench_master.formatting import (
     Column,
     fit_table,
@@ -19,19 +17,9 @@ from bench_master.formatting import (
     page_width,
     paragraph,
 )
-from bench_master.reports.table import varying_labels
+from bench_master.reports.table import Cell, Table, varying_labels
 from bench_master.run_data.aggregate import JOB
 from bench_master.run_data.treatment_types import OperationReport, TreatmentReport
-
-
-def common_labels(document: ReportDocument) -> dict[str, Any]:
-    """Return the labels that all treatments share; none for a single treatment."""
-    return shared_labels([entry.treatment for entry in document.treatments])
-
-
-def treatment_names(document: ReportDocument) -> list[str]:
-    """Return the labels that distinguish each treatment from the others."""
-    return short_names(document.treatments)
 
 
 def format_labels(labels: Mapping[str, Any]) -> str:
@@ -39,23 +27,11 @@ def format_labels(labels: Mapping[str, Any]) -> str:
     return one_line(" ".join(f"{key}={value}" for key, value in labels.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class SideTable:
-    """Treatments side by side."""
-
-    caption: str
-    """What they have in common; empty if nothing tells tables apart."""
-    titles: Sequence[str]
-    """What the rows are, then each treatment."""
-    rows: Sequence[Sequence[str]]
-    """The cells of each measure."""
-
-
 _TITLE: Final = 24
 """Characters of a column's title at most."""
 
 
-def side_tables(document: ReportDocument, *, full: bool) -> list[SideTable]:
+def side_tables(document: ReportDocument, *, full: bool) -> list[Table]:
     """Return a table for each set of treatments that are compared with each other, or have the same job.
 
     Rows are the medians of operations and metrics (`full`: of all metrics, else of the primary ones), and rates; no
@@ -66,12 +42,12 @@ def side_tables(document: ReportDocument, *, full: bool) -> list[SideTable]:
     judged = frozenset() if verdicts is None else frozenset(each.measure for each in verdicts.comparisons)
     groups = [group for group in _compared(document) if len(group) > 1]
     every = [entry for group in groups for entry in group]
-    return [
-        SideTable(
-            _common_text(group, every), ["", *_titles(group)], _measures(group, document.pctile, judged, full=full)
-        )
-        for group in groups
-    ]
+    found = []
+    for group in groups:
+        columns = [Column("", left=True), *map(Column, _titles(group))]
+        rows = [[*map(Cell, row)] for row in _measures(group, document.pctile, judged, full=full)]
+        found.append(Table("Side by side", _common_text(group, every), columns, rows))
+    return found
 
 
 def _compared(document: ReportDocument) -> list[list[TreatmentReport]]:
@@ -101,11 +77,11 @@ def _common_text(group: Sequence[TreatmentReport], every: Sequence[TreatmentRepo
         if all(entry.treatment.get(key) == value for entry in group)
         and any(entry.treatment.get(key) != value for entry in every)
     }
-    return one_line(" ".join(f"{key}={value}" for key, value in shared.items()))
+    return format_labels(shared)
 
 
 def _titles(group: Sequence[TreatmentReport]) -> list[str]:
-    own = varying_labels(group)
+    own = varying_labels([entry.treatment for entry in group])
     texts = [one_line(" ".join(str(entry.treatment.get(key, "-")) for key in own)) or "-" for entry in group]
     return [shorten(text, _TITLE) for text in texts]
 
@@ -175,22 +151,21 @@ def side_lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
             yield ""
         if table.caption:
             yield from paragraph(table.caption, indent=2, hanging=4)
-        names = [row[0] for row in table.rows]
-        columns = list(zip(table.titles[1:], *(row[1:] for row in table.rows), strict=True))
-        for start, end in _pages(names, columns):
-            shown = [Column("", left=True), *(Column(column[0]) for column in columns[start:end])]
-            rows = [[name, *(column[place + 1] for column in columns[start:end])] for place, name in enumerate(names)]
-            yield from fit_table(shown, rows)
+        texts = table.texts
+        for start, end in _pages(table):
+            places = (0, *range(start, end))
+            shown = [[row[place] for place in places] for row in texts]
+            yield from fit_table([table.columns[place] for place in places], shown)
 
 
-def _pages(names: Sequence[str], columns: Sequence[Sequence[str]]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last but one of the columns that fit the page together."""
-    room = page_width() - 2 - max(map(len, names), default=0)
-    start, used = 0, 0
-    for place, column in enumerate(columns):
-        width = 2 + max(map(len, column))
-        if place > start and used + width > room:
+def _pages(table: Table) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last but one of the columns that fit the page together, beside the first of all."""
+    columns = zip([column.title for column in table.columns], *table.texts, strict=True)
+    names, *widths = (max(map(len, column)) for column in columns)
+    room, start, used = page_width() - 2 - names, 1, 0
+    for place, width in enumerate(widths, 1):
+        if place > start and used + 2 + width > room:
             yield start, place
             start, used = place, 0
-        used += width
-    yield start, len(columns)
+        used += 2 + width
+    yield start, len(table.columns)

@@ -10,18 +10,18 @@ from typing import Final
 from bench_common.records import FIRST_BYTE
 from bench_common.safe_text import one_line
 from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.trust import short_names
 from bench_master.formatting import format_bytes, format_count, format_significant, format_span, format_value, plural
-from bench_master.reports.side_by_side import treatment_names
 from bench_master.reports.table import (
     MOST_OPEN_ROWS,
     Field,
-    Labels,
     Table,
     amount,
     count,
     doubtful,
     number,
     seconds,
+    treatment_table,
     words,
 )
 from bench_master.run_data.store_course import MB
@@ -42,18 +42,18 @@ _Done = tuple[str, _One, str]
 """An operation, what was done, and the endpoint where rows tell it."""
 
 
-def store_tables(document: ReportDocument, labels: Labels) -> list[Table]:
+def store_tables(document: ReportDocument) -> list[Table]:
     """Return the tables of what jobs did on stores, operations first; without rows where no job used one."""
     return [
-        store_operations(document, labels, full=True),
-        endpoints(document, labels),
-        _sizes(document, labels),
-        _course(document, labels),
-        population(document, labels),
+        store_operations(document, full=True),
+        endpoints(document),
+        _sizes(document),
+        _course(document),
+        population(document),
     ]
 
 
-def store_operations(document: ReportDocument, labels: Labels, *, full: bool) -> Table:
+def store_operations(document: ReportDocument, *, full: bool) -> Table:
     """Return what jobs on a store did, by operation over objects of all sizes; with `full` more notes."""
     fields: list[Field[_Done]] = [
         words("operation", lambda row: row[0]),
@@ -69,12 +69,14 @@ def store_operations(document: ReportDocument, labels: Labels, *, full: bool) ->
     ]
     notes = error_texts(document)
     alone = len(document.treatments) == 1
-    for title, each in zip(treatment_names(document), document.treatments, strict=True):
+    for title, each in zip(short_names(document.treatments), document.treatments, strict=True):
         if each.objects and (full or alone):
             late = _late_texts(each.objects) if full else ()
             texts = [text for text in (_moved_text(each.objects), seconds_text(each.objects), *late) if text]
             notes += texts if alone else [f"{title}: {text}" for text in texts]
-    table = labels.table("Operations on the store", "Over objects of all sizes.", fields, rows, notes)
+    table = treatment_table(
+        document.treatments, "Operations on the store", "Over objects of all sizes.", fields, rows, notes
+    )
     return replace(table, leads=True)
 
 
@@ -102,9 +104,14 @@ def _measures() -> Iterator[Field[_Done]]:
     yield seconds("max", lambda row: row[1].max_s, droppable=True)
 
 
-def endpoints(document: ReportDocument, labels: Labels) -> Table:
+def endpoints(document: ReportDocument) -> Table:
     """Return each endpoint of treatments that have several."""
-    several = [each for each in document.treatments if each.objects and len(each.objects.endpoints) > 1]
+    several = [
+        (each, endpoint)
+        for each in document.treatments
+        if each.objects and len(each.objects.endpoints) > 1
+        for endpoint in each.objects.endpoints
+    ]
     fields: list[Field[_Done]] = [
         words("endpoint", lambda row: row[2]),
         words("operation", lambda row: row[0]),
@@ -112,20 +119,12 @@ def endpoints(document: ReportDocument, labels: Labels) -> Table:
     ]
     rows: list[tuple[TreatmentReport, _Done]] = [
         (each, (verb, one, endpoint_name(endpoint)))
-        for each in several
-        if each.objects
-        for endpoint in each.objects.endpoints
+        for each, endpoint in several
         for verb, one in endpoint.operations.items()
     ]
-    notes = [
-        f"{endpoint_name(endpoint)}: {text}"
-        for each in several
-        if each.objects
-        for endpoint in each.objects.endpoints
-        if (text := _endpoint_errors(endpoint))
-    ]
+    notes = [f"{endpoint_name(endpoint)}: {text}" for _, endpoint in several if (text := _endpoint_errors(endpoint))]
     caption = "Operations by the endpoint that answered last, over objects of all sizes."
-    found = labels.table("Endpoints", caption, fields, rows, notes)
+    found = treatment_table(document.treatments, "Endpoints", caption, fields, rows, notes)
     return replace(found, folded=len(rows) > MOST_OPEN_ROWS)
 
 
@@ -142,7 +141,7 @@ def _endpoint_errors(one: EndpointReport) -> str:
     return ", ".join(f"{format_count(number_)} x {one_line(kind)}" for kind, number_ in kinds.most_common())
 
 
-def _sizes(document: ReportDocument, labels: Labels) -> Table:
+def _sizes(document: ReportDocument) -> Table:
     """Return what each operation did and moved, by class of objects."""
     Size = tuple[str, TransferReport, OperationReport | None]  # noqa: N806  a type
     fields: list[Field[Size]] = [
@@ -163,10 +162,10 @@ def _sizes(document: ReportDocument, labels: Labels) -> Table:
         for name, one in each.objects.operations.items()
         if not name.endswith(FIRST_BYTE) and one.per_s
     ]
-    return replace(labels.table("Operations by size", "", fields, rows), folded=True)
+    return replace(treatment_table(document.treatments, "Operations by size", "", fields, rows), folded=True)
 
 
-def _course(document: ReportDocument, labels: Labels) -> Table:
+def _course(document: ReportDocument) -> Table:
     """Return operations and MB per second over the time of the trials, over all endpoints."""
     moving = [(each, each.objects) for each in document.treatments if each.objects and each.objects.series]
     verbs = list(dict.fromkeys(one.operation for _, moved in moving for one in moved.series))
@@ -183,7 +182,7 @@ def _course(document: ReportDocument, labels: Labels) -> Table:
     ]
     rows = [(each, step) for each, moved in moving for step in _steps(moved)]
     caption = "What ended in each step of the trials, over all endpoints; JSON and CSV have it by endpoint."
-    table = labels.table("Course", caption, fields, rows)
+    table = treatment_table(document.treatments, "Course", caption, fields, rows)
     return replace(table, folded=True, sortable=False)
 
 
@@ -214,7 +213,7 @@ def _steps(moved: TransfersReport) -> Iterator[tuple[str, dict[str, float], floa
 _PHASES: Final = {"populate": "made before the first trial", "clear": "deleted after the last one"}
 
 
-def population(document: ReportDocument, labels: Labels) -> Table:
+def population(document: ReportDocument) -> Table:
     """Return what was made in stores and deleted, a row for each treatment and phase."""
     Done = tuple[str, list[PopulationPhaseReport]]  # noqa: N806  a type
     fields: list[Field[Done]] = [
@@ -231,7 +230,7 @@ def population(document: ReportDocument, labels: Labels) -> Table:
         for phase in _PHASES
         if (parts := [part for part in entry.population if part.phase == phase])
     ]
-    return replace(labels.table("Objects", "", fields, rows), folded=True)
+    return replace(treatment_table(document.treatments, "Objects", "", fields, rows), folded=True)
 
 
 # -- notes -----------------------------------------------------------------------------------------------------------
@@ -239,7 +238,7 @@ def population(document: ReportDocument, labels: Labels) -> Table:
 
 def error_texts(document: ReportDocument) -> list[str]:
     """Return why operations of each treatment failed, with its name."""
-    found = zip(treatment_names(document), document.treatments, strict=True)
+    found = zip(short_names(document.treatments), document.treatments, strict=True)
     return [f"{name}: {text}" for name, one in found if one.objects is not None and (text := error_text(one.objects))]
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from bench_common.safe_text import one_line
 from bench_master.formatting import (
@@ -212,33 +212,22 @@ def table_of(
     return Table(name, caption, [field.column for field in fields], cells, notes)
 
 
-class Labels:
-    """The columns that tell the treatments of a run apart: one for each label that varies, none for a single one."""
-
-    def __init__(self, treatments: Sequence[TreatmentReport]) -> None:
-        self.names = varying_labels(treatments)
-
-    @property
-    def columns(self) -> list[Column]:
-        """The columns."""
-        return [Column(one_line(name), left=True) for name in self.names]
-
-    def cells(self, entry: TreatmentReport) -> list[Cell]:
-        """Return their cells for one treatment."""
-        return [_label(entry.treatment.get(name)) for name in self.names]
-
-    def table(
-        self,
-        name: str,
-        caption: str,
-        fields: Sequence[Field[Row]],
-        rows: Iterable[tuple[TreatmentReport, Row]],
-        notes: Sequence[str] = (),
-    ) -> Table:
-        """Return a table whose rows belong to treatments."""
-        cells = [[*self.cells(entry), *(field.cell(row) for field in fields)] for entry, row in rows]
-        columns = [*self.columns, *(field.column for field in fields)]
-        return Table(name, caption, columns, cells, notes, labels=len(self.columns))
+def treatment_table(
+    treatments: Sequence[TreatmentReport],
+    name: str,
+    caption: str,
+    fields: Sequence[Field[Row]],
+    rows: Iterable[tuple[TreatmentReport, Row]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """Return a table whose rows belong to treatments of a run, with a column for each label that varies."""
+    labels = varying_labels([entry.treatment for entry in treatments])
+    columns = [*(Column(one_line(label), left=True) for label in labels), *(field.column for field in fields)]
+    cells = [
+        [*(_label(entry.treatment.get(label)) for label in labels), *(field.cell(row) for field in fields)]
+        for entry, row in rows
+    ]
+    return Table(name, caption, columns, cells, notes, labels=len(labels))
 
 
 def _label(value: object) -> Cell:
@@ -248,7 +237,7 @@ def _label(value: object) -> Cell:
     return Cell("-" if value is None else one_line(str(value)), number_, left=True)
 
 
-def varying_labels(treatments: Sequence[TreatmentReport]) -> list[str]:
+def varying_labels(every: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the labels that tell treatments apart, in their order."""
-    names = dict.fromkeys(name for entry in treatments for name in entry.treatment)
-    return [name for name in names if len({repr(entry.treatment.get(name)) for entry in treatments}) > 1]
+    names = dict.fromkeys(name for labels in every for name in labels)
+    return [name for name in names if len({repr(labels.get(name)) for labels in every}) > 1]

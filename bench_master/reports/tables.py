@@ -16,6 +16,7 @@ from bench_master.analysis.report_types import (
     ReportDocument,
     StatisticsReport,
 )
+from bench_master.analysis.trust import short_names
 from bench_master.analysis.verdict_types import ComparisonReport, change_text, interval_text
 from bench_master.formatting import (
     Column,
@@ -26,13 +27,12 @@ from bench_master.formatting import (
     plural,
 )
 from bench_master.reports.packing_text import packing_sentences, unread_text
-from bench_master.reports.side_by_side import primary_metrics, treatment_names
+from bench_master.reports.side_by_side import primary_metrics
 from bench_master.reports.store_tables import endpoints, store_operations, store_tables
 from bench_master.reports.table import (
     MOST_OPEN_ROWS,
     Cell,
     Field,
-    Labels,
     Table,
     amount,
     count,
@@ -43,6 +43,7 @@ from bench_master.reports.table import (
     seconds,
     share,
     table_of,
+    treatment_table,
     words,
 )
 from bench_master.reports.traced import MOST_CAUSES, sampling_text
@@ -60,7 +61,6 @@ from bench_master.run_data.treatment_types import (
     OperationReport,
     OverheadReport,
     PackingTrialReport,
-    SampleReport,
     TreatmentReport,
 )
 from bench_master.run_data.validity import NO_IDLE_CPU
@@ -70,22 +70,21 @@ _FEW_CONDITIONS: Final = 3
 
 def tables(document: ReportDocument) -> list[Table]:
     """Return the tables that have rows, what a reader looks for first at the top."""
-    labels = Labels(document.treatments)
-    primary, others = metrics(document, labels)
+    primary, others = metrics(document)
     found = [
-        treatments(document, labels),
-        open_load(document, labels),
-        *store_tables(document, labels),
-        packings(document, labels),
+        treatments(document),
+        open_load(document),
+        *store_tables(document),
+        packings(document),
         *published(document),
         primary,
-        operations(document, labels),
+        operations(document),
         others,
-        _causes(document, labels),
-        overhead(document, labels),
-        _harness(document, labels),
-        _disturbances(document, labels),
-        _pressure(document, labels),
+        _causes(document),
+        overhead(document),
+        _harness(document),
+        _disturbances(document),
+        _pressure(document),
         _hosts(document),
         _loops(document),
     ]
@@ -94,29 +93,21 @@ def tables(document: ReportDocument) -> list[Table]:
 
 def figures(document: ReportDocument) -> list[Table]:
     """Return the tables of the only treatment of a run, for a first page."""
-    labels = Labels(document.treatments)
-    primary, others = metrics(document, labels)
+    primary, others = metrics(document)
     hidden = len(others.rows)
     if hidden and primary.rows:
         primary = replace(primary, notes=[f"... and {plural(hidden, 'other metric')} with -v"])
     # What the tables below have is not in the first one, too.
     said = set(primary_metrics(document.treatments)) if primary.rows else set()
-    timed = store_operations(document, labels, full=False)
+    timed = store_operations(document, full=False)
     if not timed.rows:
-        timed = operations(document, labels).without({"slowest job"})
+        timed = operations(document).without({"slowest job"})
         said |= {"job p50", f"job {percentile_name(document.pctile)}"}
     if not any(one.jobs.done for one in document.treatments):
         # What failed has a section of its own.
         timed = replace(timed, rows=[])
     first = overview(document).without(said)
-    found = [
-        first,
-        open_load(document, labels),
-        timed,
-        endpoints(document, labels),
-        primary,
-        packings(document, labels),
-    ]
+    found = [first, open_load(document), timed, endpoints(document), primary, packings(document)]
     return [table for table in found if table.rows]
 
 
@@ -141,19 +132,19 @@ def overview(document: ReportDocument) -> Table:
         *map(_median, primary_metrics(entries)),
     ]
     rows = [(one, one) for one in entries]
-    return Labels(entries).table("Treatments", "", fields, rows, _missing(document, primary=True))
+    return treatment_table(entries, "Treatments", "", fields, rows, _missing(document, primary=True))
 
 
 def _only_name(document: ReportDocument) -> list[Field[TreatmentReport]]:
     """Return a column for the name of a run's only treatment, which no label tells."""
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     return [words("treatment", lambda _: names[0])] if len(names) == 1 else []
 
 
 def _missing(document: ReportDocument, *, primary: bool) -> list[str]:
     """Return which metrics no trial gave, with `primary` of these alone."""
     texts = []
-    for title, entry in zip(treatment_names(document), document.treatments, strict=True):
+    for title, entry in zip(short_names(document.treatments), document.treatments, strict=True):
         lacking = [name for name, one in entry.metrics.items() if not one.n and (one.primary or not primary)]
         if lacking:
             text = f"missing from every trial: {', '.join(map(one_line, lacking))}"
@@ -186,7 +177,7 @@ def _median(name: str) -> Field[TreatmentReport]:
     return Field(Column(one_line(name), droppable=True, optional=True), cell)
 
 
-def treatments(document: ReportDocument, labels: Labels) -> Table:
+def treatments(document: ReportDocument) -> Table:
     """Return each treatment's trials, jobs by outcome and rates."""
     fields: list[Field[TreatmentReport]] = [
         *_only_name(document),
@@ -203,10 +194,12 @@ def treatments(document: ReportDocument, labels: Labels) -> Table:
     ]
     caption = "Jobs by outcome; those of warm-up are in no figure."
     rows = [(one, one) for one in document.treatments]
-    return labels.table("Treatments", caption, fields, rows, _missing(document, primary=False))
+    return treatment_table(
+        document.treatments, "Treatments", caption, fields, rows, _missing(document, primary=False)
+    )
 
 
-def open_load(document: ReportDocument, labels: Labels) -> Table:
+def open_load(document: ReportDocument) -> Table:
     """Return the load that was requested, offered and achieved where jobs arrive at a rate."""
     fields: list[Field[OpenLoadReport]] = [
         number("requested/s", lambda one: one.rate_per_s),
@@ -221,7 +214,7 @@ def open_load(document: ReportDocument, labels: Labels) -> Table:
     rows = [(entry, entry.open_load) for entry in document.treatments if entry.open_load is not None]
     law = any(one.littles_law for _, one in rows)
     caption = "In the system: jobs as counted; expected: rate times response time, by Little's law." if law else ""
-    return labels.table("Open load", caption, fields, rows)
+    return treatment_table(document.treatments, "Open load", caption, fields, rows)
 
 
 # -- operations and metrics ------------------------------------------------------------------------------------------
@@ -229,7 +222,7 @@ def open_load(document: ReportDocument, labels: Labels) -> Table:
 _Operation = tuple[str, OperationReport]
 
 
-def operations(document: ReportDocument, labels: Labels) -> Table:
+def operations(document: ReportDocument) -> Table:
     """Return the durations of each operation of each treatment."""
     chosen = percentile_name(document.pctile)
 
@@ -258,14 +251,14 @@ def operations(document: ReportDocument, labels: Labels) -> Table:
     caption = "Durations of operations that were done."
     if any(row[1][0] in compared for row in rows):
         caption += " They are of all jobs; what a verdict compares is the middle of the trials."
-    found = labels.table("Operations", caption, fields, rows)
+    found = treatment_table(document.treatments, "Operations", caption, fields, rows)
     return replace(found, folded=len(rows) > MOST_OPEN_ROWS)
 
 
 _Metric = tuple[str, MetricReport]
 
 
-def metrics(document: ReportDocument, labels: Labels) -> tuple[Table, Table]:
+def metrics(document: ReportDocument) -> tuple[Table, Table]:
     """Return the primary metrics of workloads, and all others; without primary ones all are in the second table."""
     every = [
         (entry, (name, metric)) for entry in document.treatments for name, metric in entry.metrics.items() if metric.n
@@ -274,16 +267,14 @@ def metrics(document: ReportDocument, labels: Labels) -> tuple[Table, Table]:
     first = {name for _, (name, metric) in every if metric.primary or name in compared}
     primary = [row for row in every if row[1][0] in first]
     others = [row for row in every if row[1][0] not in first]
-    rest = _metric_table(document, labels, "Other metrics" if primary else "Metrics", others)
+    rest = _metric_table(document, "Other metrics" if primary else "Metrics", others)
     return (
-        _metric_table(document, labels, "Primary metrics", primary),
+        _metric_table(document, "Primary metrics", primary),
         replace(rest, folded=bool(primary) or len(others) > MOST_OPEN_ROWS),
     )
 
 
-def _metric_table(
-    document: ReportDocument, labels: Labels, name: str, rows: Sequence[tuple[TreatmentReport, _Metric]]
-) -> Table:
+def _metric_table(document: ReportDocument, name: str, rows: Sequence[tuple[TreatmentReport, _Metric]]) -> Table:
     chosen = percentile_name(document.pctile)
 
     def value(title: str, get: Callable[[MetricReport], float | None], **column: bool) -> Field[_Metric]:
@@ -306,13 +297,13 @@ def _metric_table(
             value("max", lambda one: one.max),
             count("worst job", lambda row: row[1].worst_job, droppable=True),
         ]
-    return labels.table(name, "What workloads measured, over trials.", fields, rows)
+    return treatment_table(document.treatments, name, "What workloads measured, over trials.", fields, rows)
 
 
 # -- packings --------------------------------------------------------------------------------------------------------
 
 
-def packings(document: ReportDocument, labels: Labels) -> Table:
+def packings(document: ReportDocument) -> Table:
     """Return how many containers each packing held, and what these, host and engine used meanwhile."""
 
     def reading(name: str, *others: str) -> Callable[[PackingTrialReport], float | None]:
@@ -342,7 +333,7 @@ def packings(document: ReportDocument, labels: Labels) -> Table:
         "containers were held; up in: the median time from creation until a container is up; each: memory of the "
         "host beyond that before the first container, divided by their number."
     )
-    return labels.table("Packings", caption, fields, rows, packing_notes(document))
+    return treatment_table(document.treatments, "Packings", caption, fields, rows, packing_notes(document))
 
 
 def _with_sign(cell: Cell) -> Cell:
@@ -358,7 +349,7 @@ def _memory_each(one: PackingTrialReport) -> Cell:
 
 def packing_notes(document: ReportDocument) -> list[str]:
     """Return what the packings of a run say and mean, with the treatment's name where there are several."""
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     packed = [(name, entry) for name, entry in zip(names, document.treatments, strict=True) if entry.packing]
     texts = [
         f"{name}: {text}" if len(packed) > 1 else text for name, entry in packed for text in packing_sentences(entry)
@@ -376,27 +367,17 @@ def packing_notes(document: ReportDocument) -> list[str]:
 # -- engines and hosts -----------------------------------------------------------------------------------------------
 
 
-def overhead(document: ReportDocument, labels: Labels) -> Table:
+def overhead(document: ReportDocument) -> Table:
     """Return what the engine's own processes used, where they were sampled."""
-
-    def of(
-        part: Callable[[OverheadReport], SampleReport | None], value: Callable[[SampleReport], float | None]
-    ) -> Callable[[OverheadReport], float | None]:
-        def get(one: OverheadReport) -> float | None:
-            sample = part(one)
-            return None if sample is None else value(sample)
-
-        return get
-
     fields: list[Field[OverheadReport]] = [
         count("readings", lambda one: one.memory.n if one.memory else 0, droppable=True),
-        amount("memory min", of(lambda one: one.memory, lambda one: one.min)),
-        amount("mean", of(lambda one: one.memory, lambda one: one.mean)),
-        amount("max", of(lambda one: one.memory, lambda one: one.max)),
-        amount("PSS mean", of(lambda one: one.pss_bytes, lambda one: one.mean), droppable=True, optional=True),
-        number("CPU% min", of(lambda one: one.cpu_percent, lambda one: one.min)),
-        number("mean", of(lambda one: one.cpu_percent, lambda one: one.mean)),
-        number("max", of(lambda one: one.cpu_percent, lambda one: one.max)),
+        amount("memory min", lambda one: one.memory.min if one.memory else None),
+        amount("mean", lambda one: one.memory.mean if one.memory else None),
+        amount("max", lambda one: one.memory.max if one.memory else None),
+        amount("PSS mean", lambda one: one.pss_bytes.mean if one.pss_bytes else None, droppable=True, optional=True),
+        number("CPU% min", lambda one: one.cpu_percent.min if one.cpu_percent else None),
+        number("mean", lambda one: one.cpu_percent.mean if one.cpu_percent else None),
+        number("max", lambda one: one.cpu_percent.max if one.cpu_percent else None),
         seconds("CPU/job", lambda one: one.cpu_per_job_s, droppable=True, optional=True),
         numbers(
             "Mem %",
@@ -415,24 +396,20 @@ def overhead(document: ReportDocument, labels: Labels) -> Table:
         )
     if any(one.cgroup_bytes for _, one in rows):
         caption += " Memory is that charged to a control group, without inactive file pages."
-    return labels.table("Engine overhead", caption, fields, rows)
+    return treatment_table(document.treatments, "Engine overhead", caption, fields, rows)
 
 
-def _harness(document: ReportDocument, labels: Labels) -> Table:
+def _harness(document: ReportDocument) -> Table:
     """Return how late ends may be stamped, how busy the harness was, and what it can do here."""
-
-    def own(get: Callable[[HarnessReport], float | None]) -> Callable[[TreatmentReport], float | None]:
-        return lambda one: None if one.harness is None else get(one.harness)
-
     fields: list[Field[TreatmentReport]] = [
         seconds("timing error p99", lambda one: one.timing_error_p99_s),
         seconds("max", lambda one: one.timing_error_max_s, droppable=True),
         share("loop busy", lambda one: one.worker_busy_share, optional=True),
         seconds("loop lag", lambda one: one.worker_lag_max_s, optional=True),
-        number("harness's own", own(lambda one: one.ceiling_per_s), optional=True),
-        share("share of it", own(lambda one: one.share), optional=True),
-        share("its CPU", own(lambda one: one.cpu_share), optional=True, droppable=True),
-        share("idle CPU", own(lambda one: one.idle_share), optional=True, droppable=True),
+        number("harness's own", lambda one: one.harness.ceiling_per_s if one.harness else None, optional=True),
+        share("share of it", lambda one: one.harness.share if one.harness else None, optional=True),
+        share("its CPU", lambda one: one.harness.cpu_share if one.harness else None, optional=True, droppable=True),
+        share("idle CPU", lambda one: one.harness.idle_share if one.harness else None, optional=True, droppable=True),
     ]
     rows = [(one, one) for one in document.treatments if one.timing_error_p99_s is not None or one.harness]
     caption = "How late an end may be stamped at most, and how busy and late the workers' event loops were."
@@ -444,7 +421,7 @@ def _harness(document: ReportDocument, labels: Labels) -> Table:
     notes = dict.fromkeys(
         _ceiling(one.harness) for one in document.treatments if one.harness and one.harness.ceiling is not None
     )
-    return labels.table("Harness", caption, fields, rows, list(notes))
+    return treatment_table(document.treatments, "Harness", caption, fields, rows, list(notes))
 
 
 def _ceiling(harness: HarnessReport) -> str:
@@ -455,11 +432,11 @@ def _ceiling(harness: HarnessReport) -> str:
     return f"harness's own: {text}"
 
 
-def _disturbances(document: ReportDocument, labels: Labels) -> Table:
+def _disturbances(document: ReportDocument) -> Table:
     fields: list[Field[tuple[str, str]]] = [words("trials", lambda row: row[0]), words("what", lambda row: row[1])]
     rows = [(entry, row) for entry in document.treatments for row in disturbances(entry)]
     caption = "Trials in which something else took much of a host, the worst of them in words."
-    return replace(labels.table("Disturbances", caption, fields, rows), folded=True)
+    return replace(treatment_table(document.treatments, "Disturbances", caption, fields, rows), folded=True)
 
 
 def disturbances(entry: TreatmentReport) -> Iterator[tuple[str, str]]:
@@ -488,7 +465,7 @@ _PRESSURE: Final = {
 }
 
 
-def _pressure(document: ReportDocument, labels: Labels) -> Table:
+def _pressure(document: ReportDocument) -> Table:
     """Return how much the hosts' work was held up in each treatment's trials."""
     Reading = tuple[str, dict[str, float]]  # noqa: N806  a type
 
@@ -507,7 +484,7 @@ def _pressure(document: ReportDocument, labels: Labels) -> Table:
         "CPU, I/O and memory wait: share of the time in which some task of the host waited, the jobs' own among "
         "them; run queue: in which the load process waited for a CPU. Steal and softirq are shares of all CPU time."
     )
-    return replace(labels.table("Pressure", caption, fields, rows), folded=True)
+    return replace(treatment_table(document.treatments, "Pressure", caption, fields, rows), folded=True)
 
 
 _LOAD: Final = {
@@ -570,7 +547,7 @@ def _loops(document: ReportDocument) -> Table:
 # -- traced jobs, published figures ----------------------------------------------------------------------------------
 
 
-def _causes(document: ReportDocument, labels: Labels) -> Table:
+def _causes(document: ReportDocument) -> Table:
     """Return where the time of operations went in the traced trials."""
     Cause = tuple[str, Any, float]  # noqa: N806  a type
     fields: list[Field[Cause]] = [
@@ -598,7 +575,7 @@ def _causes(document: ReportDocument, labels: Labels) -> Table:
         for one in document.traced
     ]
     caption = "Where the time of operations went, by a few jobs that were traced after the measured ones."
-    return labels.table("Why", caption, fields, rows, notes)
+    return treatment_table(document.treatments, "Why", caption, fields, rows, notes)
 
 
 _Figures = tuple[str, StatisticsReport | PublishedStatisticsReport]
@@ -665,10 +642,9 @@ def comparisons(document: ReportDocument) -> Table:
         if len(texts) == 1:
             caption += f" {title.capitalize()}: {texts.pop()}."
             del fields[place]
-    labels = Labels(document.treatments)
     rows = [(by_title[each.b], each) for each in found if each.b in by_title]
     numbered = [f"[{place}] {note}" for place, note in enumerate(notes, 1)] if marked else notes
-    return labels.table("Comparisons", caption, fields, rows, numbered)
+    return treatment_table(document.treatments, "Comparisons", caption, fields, rows, numbered)
 
 
 def _mark(note: str, notes: Sequence[str]) -> str:

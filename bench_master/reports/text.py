@@ -12,13 +12,14 @@ from typing import ClassVar, Final, TextIO
 
 from bench_common.safe_text import escape_lines, one_line
 from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.trust import short_names
 from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import field, fit_table, format_span, heading, paragraph, plural
 from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, text_lines
-from bench_master.reports.side_by_side import side_lines, treatment_names
+from bench_master.reports.side_by_side import side_lines
 from bench_master.reports.store_tables import population, store_operations
-from bench_master.reports.table import Labels, Table, table_text
+from bench_master.reports.table import table_text
 from bench_master.reports.tables import figures, overhead, overview, packings, published
 from bench_master.reports.text_details import details, format_time, incomplete_text, section, totals_text
 from bench_master.reports.traced import why_lines
@@ -53,7 +54,6 @@ class TextReport:
     """Writes the report for people: plain text without colours, for the terminal, paper and mail alike."""
 
     name: ClassVar[str] = "text"
-    needs_times: ClassVar[bool] = False
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write as much of the report as the source wants."""
@@ -131,14 +131,13 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
     else:
         yield from _measures(document, full=full)
         yield from paragraph(one_line(document.trust.sentence), indent=2, hanging=4)
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     if not full:
         if len(names) > 1:
-            labels = Labels(document.treatments)
             # What the containers take is what a packing is for, and what a store does what its load is for.
-            for table in (packings(document, labels), store_operations(document, labels, full=False)):
-                if len(table.rows) <= _ROWS:
-                    yield from _table_section(table)
+            for table in (packings(document), store_operations(document, full=False)):
+                if 0 < len(table.rows) <= _ROWS:
+                    yield from section(table.name, table_text(replace(table, caption="")))
         # Who has treatments traced asks for it.
         yield from section("Why", why_lines(document, names, most=_ITEMS))
     most = None if full else _ITEMS
@@ -153,7 +152,7 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
 
 def _measures(document: ReportDocument, *, full: bool) -> Iterator[str]:
     """Yield the figures of a run that has nothing to compare."""
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     yield ""
     if value := only_value(document):
         yield from paragraph(value, indent=2, hanging=4)
@@ -165,16 +164,9 @@ def _measures(document: ReportDocument, *, full: bool) -> Iterator[str]:
         yield from [*table_text(overview(document)), ""]
     elif names and not full:
         for table in figures(document):
-            yield from [*table_text(_without(table, value)), ""]
-
-
-def _without(table: Table, said: str) -> Table:
-    """Return a table without its caption, and without notes that stand above it already."""
-    return replace(table, caption="", notes=[note for note in table.notes if note not in said])
-
-
-def _table_section(table: Table) -> Iterator[str]:
-    return section(table.name, table_text(replace(table, caption="")) if table.rows else ())
+            # A note that stands above it already is not said again.
+            rest = replace(table, caption="", notes=[note for note in table.notes if note not in value])
+            yield from [*table_text(rest), ""]
 
 
 def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool) -> Iterator[str]:
@@ -255,11 +247,10 @@ def _extras(document: ReportDocument) -> list[tuple[str, list[str]]]:
     remarks = [line for one in document.remarks for line in paragraph(f"{one_line(one)}.", indent=2, hanging=4)]
     # A verdict says what limits it; else remarks are all that does.
     found = [("Remarks", [] if document.verdicts is not None else remarks)]
-    labels = Labels(document.treatments)
-    tables = [population(document, labels), overhead(document, labels)]
+    tables = [population(document), overhead(document)]
     if several:
         found += [("Side by side", list(side_lines(document, full=False)))]
-        long = (packings(document, labels), store_operations(document, labels, full=False))
+        long = (packings(document), store_operations(document, full=False))
         tables = [*(table for table in long if len(table.rows) > _ROWS), *tables]
     found += [(table.name, list(table_text(table))) for table in tables if table.rows]
     return [*found, ("Published figures", [line for table in published(document) for line in table_text(table)])]
@@ -320,7 +311,7 @@ def _thresholds(document: ReportDocument, *, full: bool) -> Iterator[str]:
 
 
 def _errors(document: ReportDocument, *, full: bool) -> Iterator[str]:
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     short = {entry.title: name for entry, name in zip(document.treatments, names, strict=True)}
     groups = document.errors if full or len(document.errors) <= _ITEMS else document.errors[:_ITEMS]
     most = _MESSAGE_LINES if full else _SHORT_MESSAGE

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from bench_common.host_info import DIGEST_DETAIL, OTHER_ENGINE, PROGRAM_DETAIL, short_digests
 from bench_common.safe_text import one_line
+from bench_common.stats.reader import CutShort
 from bench_master.analysis.report_types import (
     HostReport,
     ImportReport,
@@ -18,6 +19,7 @@ from bench_master.analysis.report_types import (
     RunReport,
     TotalsReport,
 )
+from bench_master.analysis.trust import shared_labels
 from bench_master.formatting import (
     MISSING,
     MISSING_MEANS,
@@ -29,7 +31,7 @@ from bench_master.formatting import (
     paragraph,
     plural,
 )
-from bench_master.reports.side_by_side import common_labels, format_labels, side_lines
+from bench_master.reports.side_by_side import format_labels, side_lines
 from bench_master.reports.table import table_text
 from bench_master.reports.tables import tables
 from bench_master.reports.traced import job_lines
@@ -43,14 +45,15 @@ def details(document: ReportDocument) -> Iterator[str]:
     yield from section("Comparisons", comparison_lines(document.verdicts))
     yield from section("Run", _run_lines(document))
     if len(document.treatments) > 1:
-        if common := common_labels(document):
+        if common := shared_labels([entry.treatment for entry in document.treatments]):
             yield ""
             yield from paragraph("In every treatment: " + format_labels(common))
         yield from section("Side by side", side_lines(document, full=True))
     for name, parts in groupby(tables(document), key=lambda table: table.name):
         yield from section(name, [line for table in parts for line in table_text(table)])
     yield from section("Why, in one job", job_lines(document))
-    yield from section("Notes", _notes(document))
+    notes = (paragraph(text, indent=2, hanging=4) for text in _notes(document))
+    yield from section("Notes", [line for note in notes for line in note])
 
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
@@ -109,32 +112,28 @@ def host_facts(fingerprint: Mapping[str, Any]) -> str:
 
 def _notes(document: ReportDocument) -> Iterator[str]:
     if any(one.n for entry in document.treatments for one in entry.operations.values()):
-        yield from _wrap_note("n: successful operations of successful jobs. Failures are excluded from all timings.")
+        yield "n: successful operations of successful jobs. Failures are excluded from all timings."
         if any(entry.timing_error_max_s for entry in document.treatments):
-            yield from _wrap_note("End times are upper bounds, late by the timing error at most.")
-        yield from _wrap_note("`job` is a whole successful job, from its start to its end on the worker.")
+            yield "End times are upper bounds, late by the timing error at most."
+        yield "`job` is a whole successful job, from its start to its end on the worker."
         if any(entry.open_load for entry in document.treatments):
-            yield from _wrap_note(
+            yield (
                 "`response` is the time from a job's arrival to its end, as a user sees it. `job` excludes the time "
                 "in the queue."
             )
         if not all(entry.open_load for entry in document.treatments):
-            yield from _wrap_note(
+            yield (
                 "Closed system: a slot starts its next job when the previous one ends, so slow jobs delay later "
                 "ones unseen; set `rate` to see the delay."
             )
     every = [one for entry in document.treatments for one in entry.operations.values()]
     if not all(one.percentiles_exact for one in every):
-        yield from _wrap_note("Some percentiles come from a histogram and are within 0.2 % of the true value.")
-    yield from _wrap_note(f"{MISSING} in a table: {MISSING_MEANS}.")
+        yield "Some percentiles come from a histogram and are within 0.2 % of the true value."
+    yield f"{MISSING} in a table: {MISSING_MEANS}."
     if document.published is not None and not document.published.tables:
-        yield from _wrap_note(f"No figure of {document.published.title} matches a treatment of this run.")
+        yield f"No figure of {document.published.title} matches a treatment of this run."
     for remark in document.remarks:
-        yield from _wrap_note(f"{one_line(remark)}.")
-
-
-def _wrap_note(text: str) -> list[str]:
-    return paragraph(text, indent=2, hanging=4)
+        yield f"{one_line(remark)}."
 
 
 def section(title: str, body: Iterable[str]) -> Iterator[str]:
@@ -195,13 +194,8 @@ def incomplete_text(document: ReportDocument) -> str:
 
 def _can_continue(document: ReportDocument) -> bool:
     """Whether the file has what a run needs to continue, as that of a killed one has; standard input is no file."""
-    is_short = document.run_state == "incomplete" or "ends within a block" in (document.damage or "")
+    is_short = document.run_state == "incomplete" or isinstance(document.damage, CutShort)
     return is_short and document.run.imported is None and document.stats_file != "-"
-
-
-def _excluded(left_out: int) -> str:
-    """Return in which trials jobs were that are in no figure."""
-    return "warm-up or a trial that lost a worker" if left_out else "warm-up"
 
 
 def totals_text(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> str:
@@ -222,6 +216,7 @@ def totals_text(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> 
         parts.append(f"{(totals.not_started or 0) - among:,} more never started")
     text = ", ".join(parts)
     if totals.warmup:
-        where = _excluded(sum(entry.trials.left_out for entry in treatments))
+        has_loss = any(entry.trials.left_out for entry in treatments)
+        where = "warm-up or a trial that lost a worker" if has_loss else "warm-up"
         text += f"; {totals.warmup:,} in {where}, excluded from all figures"
     return text

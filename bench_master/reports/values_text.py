@@ -12,9 +12,10 @@ from typing import Final
 from bench_common.safe_text import one_line
 from bench_master.analysis.failed_sides import failure_words, reason_of
 from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.trust import short_names
 from bench_master.formatting import format_count, format_significant, format_value, plural
 from bench_master.reports.packing_text import each_text, fill_text, knee_text
-from bench_master.reports.side_by_side import primary_metrics, treatment_names
+from bench_master.reports.side_by_side import primary_metrics
 from bench_master.run_data.transfer_types import TransfersReport
 from bench_master.run_data.treatment_types import TreatmentReport
 
@@ -23,7 +24,7 @@ _TIMES: Final = ("response", "job")
 
 def value_sentences(document: ReportDocument) -> list[str]:
     """Return what each treatment's figure is, with the treatment's name where there are several."""
-    names = treatment_names(document)
+    names = short_names(document.treatments)
     ran = [(name, entry) for name, entry in zip(names, document.treatments, strict=True) if not entry.skipped]
     texts = [(name, _failure_text(entry, document) or _value_text(entry)) for name, entry in ran]
     return [one_line(f"{name}: {text}" if len(names) > 1 else text) for name, text in texts]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from bench_common.safe_text import one_line
 from bench_master.analysis.answer import badness, share_text, spoken_name, value_text
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.trust import differing_text, flag_texts
+from bench_master.analysis.trust import differing_text, flag_texts, short_names
 from bench_master.analysis.verdict_types import (
     BandReport,
     ClaimReport,
@@ -41,7 +41,7 @@ from bench_master.formatting import (
     plural,
     says_nothing,
 )
-from bench_master.reports.side_by_side import treatment_names
+from bench_master.reports.table import varying_labels
 from bench_master.verdicts.reasons import Code
 
 FULL_INTERVAL: Final = 0.94
@@ -107,10 +107,6 @@ class VerdictTable:
         return [*found, *(f"{names}: {remark}" for remark, names in shared.items()), *filter(None, [self.remark])]
 
 
-def _labels_by_title(document: ReportDocument) -> dict[str, Mapping[str, Any]]:
-    return {entry.title: entry.treatment for entry in document.treatments}
-
-
 def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
     """Return a table for each measure that treatments are compared by; for each group of it where one is too wide."""
     verdicts = document.verdicts
@@ -119,7 +115,7 @@ def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
     measures: dict[tuple[str, str, str], list[ComparisonReport]] = {}
     for each in verdicts.comparisons:
         measures.setdefault((each.measure, each.unit, each.direction), []).append(each)
-    labels = _labels_by_title(document)
+    labels = {entry.title: entry.treatment for entry in document.treatments}
     confidence = 1 - verdicts.family.alpha
     tables = []
     for found in measures.values():
@@ -178,12 +174,10 @@ def measure_text(measure: str) -> str:
 
 def _varying_labels(comparisons: Sequence[ComparisonReport], labels: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the labels that tell the treatments of a table apart, in their order; none if a baseline has none."""
-    sides = [labels.get(each.a) for each in comparisons]
-    if any(side is None for side in sides):
+    sides = [labels[each.a] for each in comparisons if each.a in labels]
+    if len(sides) < len(comparisons):
         return []
-    every = [*(side for side in sides if side is not None), *(each.labels for each in comparisons)]
-    names = dict.fromkeys(name for side in every for name in side)
-    return [name for name in names if len({repr(side.get(name)) for side in every}) > 1]
+    return varying_labels([*sides, *(each.labels for each in comparisons)])
 
 
 def _group_rows(
@@ -437,7 +431,7 @@ _LEVELS: Final[tuple[FlagLevel, ...]] = ("refusal", "warning")
 
 
 def _names_by_title(document: ReportDocument) -> dict[str, str]:
-    return dict(zip((entry.title for entry in document.treatments), treatment_names(document), strict=True))
+    return dict(zip((entry.title for entry in document.treatments), short_names(document.treatments), strict=True))
 
 
 def notes(document: ReportDocument) -> Iterator[str]:
@@ -511,33 +505,29 @@ def comparison_lines(verdicts: VerdictsReport | None) -> Iterator[str]:
         if column.title in _MEANINGS and not says_nothing(row[place] for row in rows)
     ]
     yield from paragraph(" ".join(shown), indent=2)
-    quantiles = [(name, at) for name, each in known for at in each.quantiles]
-    if quantiles:
-        yield ""
-        columns = [
-            Column("quantiles of jobs", left=True),
-            Column("of"),
-            Column("difference"),
-            Column("interval", left=True),
-        ]
-        yield from fit_table(columns, [[name, f"p{100 * at.q:g}", *_effect(at)] for name, at in quantiles])
-    parts = [(name, at) for name, each in known for at in each.parts]
-    if parts:
-        yield ""
-        columns = [Column("parts of the run", left=True), Column("rounds"), Column("difference")]
-        columns += [Column("interval", left=True)]
-        yield from fit_table(columns, [[name, f"{at.first}-{at.last}", *_effect(at)] for name, at in parts])
-    hosts = [(name, at) for name, each in known for at in each.per_host]
-    if hosts:
-        yield ""
-        columns = [Column("on each host", left=True), Column("host", left=True), Column("difference")]
-        columns += [Column("interval", left=True), Column("rounds")]
-        yield from fit_table(columns, [[name, one_line(at.host), *_effect(at), f"{at.rounds}"] for name, at in hosts])
+    quantiles = [(name, f"p{100 * at.q:g}", at) for name, each in known for at in each.quantiles]
+    parts = [(name, f"{at.first}-{at.last}", at) for name, each in known for at in each.parts]
+    hosts = [(name, one_line(at.host), at) for name, each in known for at in each.per_host]
+    tables: list[tuple[str, Column, Sequence[tuple[str, str, _Effect]]]] = [
+        ("quantiles of jobs", Column("of"), quantiles),
+        ("parts of the run", Column("rounds"), parts),
+        ("on each host", Column("host", left=True), hosts),
+    ]
+    for title, what, found in tables:
+        if found:
+            yield ""
+            columns = [Column(title, left=True), what, Column("difference"), Column("interval", left=True)]
+            columns += [Column("rounds")] if found is hosts else []
+            yield from fit_table(columns, [[name, text, *_effect(at)] for name, text, at in found])
 
 
-def _effect(at: QuantileReport | HostEffectReport | PartReport) -> list[str]:
-    """Return a difference and its interval; dashes without them."""
+_Effect: TypeAlias = QuantileReport | HostEffectReport | PartReport
+
+
+def _effect(at: _Effect) -> list[str]:
+    """Return a difference and its interval, of a host also its rounds; dashes without them."""
+    rounds = [f"{at.rounds}"] if isinstance(at, HostEffectReport) else []
     if at.ratio is None:
-        return ["-", "-"]
+        return ["-", "-", *rounds]
     known = at.low is not None or at.high is not None
-    return [format_change(at.ratio), format_change_interval(at.low, at.high, at.ratio) if known else "-"]
+    return [format_change(at.ratio), format_change_interval(at.low, at.high, at.ratio) if known else "-", *rounds]

@@ -74,7 +74,6 @@ class Verification(Struct, frozen=True):
     """How a report compares with what follows from a stats file."""
 
     format: str
-    """The format of the report."""
     values: int
     """How many words it has; in JSON, how many values."""
     numbers: int
@@ -95,7 +94,8 @@ def verify_report(source: ReportSource, report: Path, name: str) -> Verification
     `UsageError` for a file that cannot be read.
     """
     published = _read(report)
-    found = [_compared(source, name, published, detail) for detail in _details(name)]
+    details = _DETAILS if name in ("text", "markdown", "github") else _DETAILS[:1]
+    found = [_compared(source, name, published, detail) for detail in details]
     return min(found, key=lambda each: sum(one.words for one in each.differences))
 
 
@@ -118,10 +118,6 @@ def _read(report: Path) -> str:
         raise UsageError(f"{report}: cannot read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{report}: no text in UTF-8 (byte {error.start}): --verify compares texts") from error
-
-
-def _details(name: str) -> Sequence[Detail]:
-    return _DETAILS if name in ("text", "markdown", "github") else _DETAILS[:1]
 
 
 def _compared(source: ReportSource, name: str, published: str, detail: Detail) -> Verification:

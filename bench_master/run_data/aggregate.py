@@ -28,9 +28,9 @@ from bench_common.records import (
     Outcome,
     job_id_of,
 )
-from bench_common.stats.account import differing_counts
 from bench_common.stats.block_types import (
     Header,
+    StoredBaseline,
     StoredFooter,
     StoredHost,
     StoredTreatment,
@@ -47,8 +47,7 @@ from bench_master.run_data.percentiles import Key, LatencySeries, group_position
 from bench_master.run_data.store_course import over_all_sizes
 from bench_master.run_data.traced_types import TracedTrials
 from bench_master.run_data.transfers import PopulationStats, Transfers
-from bench_master.run_data.validity import ClockChecker, Disturbances, LoopStats, Neighbours, TrialOrder
-from bench_master.run_data.watched_trials import Watches
+from bench_master.run_data.validity import ClockChecker, Disturbances, LoopStats, Neighbours, TrialOrder, Watches
 
 JOB: Final = "job"
 """Name of the whole job among the operations."""
@@ -118,16 +117,16 @@ class PlannedJobs:
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Note the looks at the verdicts, and the trials that they made needless."""
-        kind, trial = event.get("kind"), event.get("trial")
+        kind = event["kind"]
         if kind in ("last-look", "look", "rounds-over"):
             self.looks.append(event)
         elif kind == RESUMED and event.get("more_trials"):
             self.extensions.append(len(event["more_trials"]))
-        elif kind == "trial-skipped" and "reason" in event and isinstance(trial, int):
-            self._unneeded.add(trial)
+        elif kind == "trial-skipped" and "reason" in event:
+            self._unneeded.add(event["trial"])
             for measured in self._measured.values():
-                if trial in measured:
-                    measured.remove(trial)
+                if event["trial"] in measured:
+                    measured.remove(event["trial"])
 
     def trials(self, treatment: int) -> Sequence[int]:
         """Return the measured trials of a treatment that were needed."""
@@ -170,26 +169,25 @@ class Aggregator:
         """The jobs of each measured trial that are done."""
         self.trial_brackets: dict[int, list[int | None]] = {}
         """When the master began and ended each trial, on its own clock."""
-        self._takers: dict[int, frozenset[int]] = {}
-        """Workers that ran each trial, by roster number."""
+        self.takers: dict[int, frozenset[int]] = {}
+        """Workers that ran each trial, by roster number; none where the file does not say."""
         self.outcomes: dict[int, Counter[str]] = {index: Counter() for index in range(len(self.treatments))}
         self.all_outcomes: Counter[str] = Counter()
         """With warm-up jobs, as the footer counts them."""
         self.series: dict[Key, LatencySeries] = {}
-        for index, treatment in enumerate(self.treatments):
-            for name in (*treatment.operation_names, JOB):
-                self.series[index, name] = LatencySeries()
         self.totals: dict[Key, LatencySeries] = {}
         """Operations over objects of all classes, which are in no series of their own."""
         self._total_of: dict[Key, Key] = {}
         for index, treatment in enumerate(self.treatments):
-            if does_one_operation(treatment):
-                self._add_totals(index, treatment.operation_names)
+            for name in (*treatment.operation_names, JOB):
+                self.series[index, name] = LatencySeries()
+                total = over_all_sizes(name)
+                if total != name and does_one_operation(treatment):
+                    self._total_of[index, name] = index, total
+                    self.totals.setdefault((index, total), LatencySeries())
         self._operation_counts = np.array([len(one.operation_names) for one in self.treatments], np.int64)
-        overhead = header.overhead
-        self.baseline: Mapping[str, str] = {
-            key: str(value) for key, value in ({} if overhead is None else overhead.baseline).items()
-        }
+        baseline = (header.overhead or StoredBaseline()).baseline
+        self.baseline: Mapping[str, str] = {key: str(value) for key, value in baseline.items()}
         """Labels of the treatment that engines' overheads are compared to; empty for the first one."""
         self.open = OpenSystems(self.treatments)
         for index in self.open.systems:
@@ -212,8 +210,6 @@ class Aggregator:
         self.loads: dict[int, HostLoad] = {}
         self.speeds: dict[int, list[SpeedReading]] = {}
         """How fast the hosts were, by the worker that measured it, in order."""
-        self.resumed_ns: list[int] = []
-        """When the run was resumed."""
         self.course = TrialOrder(self._trials)
         self.clocks = ClockChecker()
         self.disturbances = Disturbances(self.treatments, noop=header.noop)
@@ -234,8 +230,7 @@ class Aggregator:
         """Operations that the header does not list for their treatment."""
         self.strangers = 0
         """Jobs of treatments that the header does not list."""
-        self.first_ns: int | None = None
-        self.last_ns: int | None = None
+        self.first_ns, self.last_ns = _INT64.max, _INT64.min
 
     def add(self, block: Block) -> None:  # noqa: C901  one case for each kind
         """Add one block; metrics follow in a second look, outputs are never used."""
@@ -243,15 +238,12 @@ class Aggregator:
             case "jobs":
                 self._add_jobs(block.body)
             case "operations":
-                self.unlisted_operations += self._count_unlisted(block.body)
                 self._add_operations(block.body)
             case "errors":
                 for record in block.body:
                     self._add_error(record)
             case "transfers":
-                measured = self._measured(block.body)
-                listed = measured["operation"] < self._operation_counts[measured["treatment"]]
-                self.transfers.add(select_rows(measured, listed))
+                self.transfers.add(self.listed(block.body))
             case "transactions":
                 self.transfers.add_transactions(block.body)
             case "metrics":
@@ -265,42 +257,22 @@ class Aggregator:
             case "footer":
                 self.footer = block.body
 
-    def _add_totals(self, index: int, names: Sequence[str]) -> None:
-        for name in names:
-            total = over_all_sizes(name)
-            if total != name:
-                self._total_of[index, name] = index, total
-                self.totals.setdefault((index, total), LatencySeries())
-
-    def _series_of(self, key: Key) -> Iterator[LatencySeries]:
-        """Yield the series of an operation, and that over objects of all classes."""
-        yield self.series.setdefault(key, LatencySeries())
-        if key in self._total_of:
-            yield self.totals[self._total_of[key]]
-
     def keys_of(self, key: Key) -> Iterator[Key]:
         """Yield the key of an operation, and that of its total if it has one."""
         yield key
         if key in self._total_of:
             yield self._total_of[key]
 
-    @property
-    def other_counts(self) -> list[str]:
-        """In what the footer's counts of jobs and the jobs of the file differ."""
-        return differing_counts(self.footer or StoredFooter(), self.all_outcomes)
-
     def _add_operations(self, rows: Columns) -> None:
+        known = select_rows(rows, rows["treatment"] < len(self.treatments))
+        self.unlisted_operations += int((known["operation"] >= self._operation_counts[known["treatment"]]).sum())
         for key, group in self.measured_operations(rows):
             done = select_rows(group, group["ok"] == OPERATION_DONE)
             errors = int((group["ok"] == OPERATION_FAILED).sum())
-            for series in self._series_of(key):
+            for each in self.keys_of(key):
+                series = self.series[each] if each in self.series else self.totals[each]
                 series.add(done["duration_ns"], done)
                 series.errors += errors
-
-    def _count_unlisted(self, rows: Columns) -> int:
-        """Return how many operations of known treatments the header does not list."""
-        known = select_rows(rows, rows["treatment"] < len(self.treatments))
-        return int((known["operation"] >= self._operation_counts[known["treatment"]]).sum())
 
     def _add_samples(self, samples: SampleColumns) -> None:
         if samples.source == SPEED_SOURCE:
@@ -308,7 +280,6 @@ class Aggregator:
             return
         if samples.source != BATCH_SAMPLES_SOURCE or not samples.columns.keys() >= _BATCH_COLUMNS:
             self.loads.setdefault(samples.worker, HostLoad()).add(samples)
-            self.open.watch(samples)
             return
         columns = [samples.columns[name].tolist() for name in ("treatment", "trial", *_LOOP_COLUMNS)]
         # Where nobody measured how late threads are woken there is no such column.
@@ -327,16 +298,8 @@ class Aggregator:
 
     def split_blocks(self) -> frozenset[int]:
         """Return the blocks of which a part ran before the run was interrupted and a part after it was resumed."""
-        parts: dict[int, set[int]] = {}
-        for trial, (begin, _) in self.trial_brackets.items():
-            if begin is not None and not self.is_warmup(trial):
-                part = sum(at_ns <= begin for at_ns in self.resumed_ns)
-                parts.setdefault(int(self._trials[trial][1]), set()).add(part)
-        return frozenset(block for block, own in parts.items() if len(own) > 1)
-
-    def takers(self, trial: int) -> frozenset[int]:
-        """Return the workers that ran a trial, by roster number; none where the file does not say."""
-        return self._takers.get(trial, frozenset())
+        measured = {block for _, block, warmup in self._trials if not warmup}
+        return frozenset(measured.intersection(self.course.actual_order().split_blocks))
 
     def is_warmup(self, trial: int) -> bool:
         """Return whether a trial is warm-up; one that the header does not list is not."""
@@ -349,6 +312,11 @@ class Aggregator:
             trial = np.minimum(rows["trial"], len(self._warmup) - 1)
             keep &= ~(self._warmup[trial] & (rows["trial"] < len(self._warmup)))
         return select_rows(rows, keep)
+
+    def listed(self, rows: Columns) -> Columns:
+        """Return the operations, or transfers, of measured trials that the header lists for their treatment."""
+        measured = self._measured(rows)
+        return select_rows(measured, measured["operation"] < self._operation_counts[measured["treatment"]])
 
     def measured_jobs(self, rows: Columns, wanted: Outcome = Outcome.DONE) -> Iterator[tuple[Key, Columns]]:
         """Yield the jobs of measured trials with an outcome by treatment, if their times are known."""
@@ -364,9 +332,7 @@ class Aggregator:
 
     def measured_operations(self, rows: Columns) -> Iterator[tuple[Key, Columns]]:
         """Yield the operations of measured trials, failed ones too, by treatment and name."""
-        measured = self._measured(rows)
-        listed = measured["operation"] < self._operation_counts[measured["treatment"]]
-        for treatment, operation, group in group_rows(select_rows(measured, listed), "operation"):
+        for treatment, operation, group in group_rows(self.listed(rows), "operation"):
             yield (treatment, self.treatments[treatment].operation_names[operation]), group
 
     def _add_jobs(self, rows: Columns) -> None:
@@ -375,9 +341,8 @@ class Aggregator:
         self.strangers += int((rows["treatment"] >= len(self.treatments)).sum())
         ran = select_rows(rows, rows["outcome"] <= Outcome.FAILED)
         if len(ran) and self._timed:
-            first, last = int(ran["start_ns"].min()), int(ran["end_ns"].max())
-            self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
-            self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
+            self.first_ns = min(self.first_ns, int(ran["start_ns"].min()))
+            self.last_ns = max(self.last_ns, int(ran["end_ns"].max()))
         for treatment, code, group in group_rows(rows, "outcome"):
             outcome = Outcome(code)
             self.all_outcomes[outcome.name.lower()] += len(group)
@@ -430,11 +395,6 @@ class Aggregator:
             entry.total += record.value
             entry.values += 1
 
-    def metric(self, treatment: int, name: str) -> list[TrialMetric]:
-        """Return the trials that have the metric, in order."""
-        trials = self.trial_metrics(treatment, name)
-        return [trials[trial] for trial in sorted(trials)]
-
     def trial_metrics(self, treatment: int, name: str) -> Mapping[int, TrialMetric]:
         """Return the metric by trial."""
         return self._metrics.get((treatment, name), {})
@@ -462,69 +422,61 @@ class Aggregator:
         group.treatments[record.treatment] += not self.is_warmup(record.trial)
 
     def _add_event(self, event: Mapping[str, Any]) -> None:
-        kind = str(event.get("kind"))
+        kind = event["kind"]
         self.events[kind] += 1
-        self.course.add(event)
-        self.clocks.add(event)
+        self.course.add_event(event)
+        self.clocks.add_event(event)
         self.disturbances.add_event(event)
-        self.neighbours.add(event)
+        self.neighbours.add_event(event)
         self.watches.add_event(event)
-        if kind == RESUMED:
-            self.footer = None
-            if isinstance(event.get("at_ns"), int):
-                self.resumed_ns.append(event["at_ns"])
         self.plan.add_event(event)
         self.populations.add_event(event)
         self.traced.add_event(event)
         self.harness.add_event(event)
-        if kind == "worker-lost":
-            who = event.get("worker_id", event.get("worker"))
-            self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
-            self._note_loss(event, self.lost_workers[-1])
-        trial, at_ns = event.get("trial"), event.get("at_ns")
-        if not isinstance(trial, int) or not 0 <= trial < len(self._trials) or not isinstance(at_ns, int):
-            return
+        if kind == RESUMED:
+            self.footer = None
+        elif kind == "worker-lost":
+            self._note_loss(event)
+        elif kind in ("packed", "trial-begin", "trial-end") and event["trial"] < len(self._trials):
+            self._add_trial_event(kind, event["trial"], event)
+
+    def _note_loss(self, event: Mapping[str, Any]) -> None:
+        who = event.get("worker_id", event.get("worker"))
+        self.lost_workers.append(f"worker {who}: {event.get('reason', 'no reason given')}")
+        trial = event.get("trial")
+        if trial is not None and trial < len(self._trials) and not self.is_warmup(trial):
+            self.spoilt.setdefault(trial, self.lost_workers[-1])
+
+    def _add_trial_event(self, kind: str, trial: int, event: Mapping[str, Any]) -> None:
         if kind == "packed":
             self.packings.add_event(event)
             self.plan.returned[trial] += event.get("returned", 0)
-        if kind in ("trial-begin", "trial-end"):
-            bracket = self.trial_brackets.setdefault(trial, [None, None])
-            if kind == "trial-begin":
-                bracket[:] = [None, None]
-                self.spoilt.pop(trial, None)  # a resumed run does it again
-                takers = event.get("workers")
-                self._takers[trial] = frozenset(takers if isinstance(takers, list) else ())
-            bracket[kind == "trial-end"] = at_ns
-            if not self.is_warmup(trial):
-                self.open.mark_trial(trial, self._trials[trial][0], at_ns, ended=kind == "trial-end")
-        if kind == "trial-end":
-            self._add_missing(event, trial)
-
-    def _note_loss(self, event: Mapping[str, Any], who: str) -> None:
-        trial = event.get("trial")
-        if type(trial) is int and 0 <= trial < len(self._trials) and not self.is_warmup(trial):
-            self.spoilt.setdefault(trial, who)
-
-    def _add_missing(self, event: Mapping[str, Any], trial: int) -> None:
-        """Count the jobs of a trial that were never handed out."""
-        missing, outcome = event.get("not_started"), event.get("not_started_outcome")
-        if isinstance(missing, int) and missing > 0 and (trial in self._left_out or not self.is_warmup(trial)):
-            counts = self.outcomes[self._trials[trial][0]]
+            return
+        bracket = self.trial_brackets.setdefault(trial, [None, None])
+        if kind == "trial-begin":
+            bracket[:] = [None, None]
+            self.spoilt.pop(trial, None)  # a resumed run does it again
+            self.takers[trial] = frozenset(event.get("workers", ()))
+        bracket[kind == "trial-end"] = event["at_ns"]
+        if kind == "trial-end" and (trial in self._left_out or not self.is_warmup(trial)):
+            # Jobs that were never handed out.
+            missing, counts = event.get("not_started", 0), self.outcomes[self._trials[trial][0]]
             counts["not_started"] += missing
-            counts["lost" if outcome in ("lost", int(Outcome.LOST)) else "aborted"] += missing
+            lost = event.get("not_started_outcome") in ("lost", int(Outcome.LOST))
+            counts["lost" if lost else "aborted"] += missing
 
     @property
     def duration_s(self) -> float | None:
         """How long the run took; of one without an end, from the first start to the last end of its jobs."""
         stated = (self.footer or StoredFooter()).duration_s
-        if stated is None and self.first_ns is not None and self.last_ns is not None:
+        if stated is None and self.last_ns >= self.first_ns:
             return (self.last_ns - self.first_ns) / 1e9
         return stated
 
     def spans(self) -> TrialSpans:
         """Return the measured trials with a known begin and end."""
         return TrialSpans(
-            TrialSpan(int(self._trials[trial][0]), begin, end, self._takers.get(trial, frozenset()), trial)
+            TrialSpan(int(self._trials[trial][0]), begin, end, self.takers.get(trial, frozenset()), trial)
             for trial, (begin, end) in self.trial_brackets.items()
             if begin is not None and end is not None and not self.is_warmup(trial)
         )

@@ -78,21 +78,19 @@ class HarnessReadings:
     def __init__(self, trials: Sequence[Sequence[Any]]) -> None:
         self._trials = trials
         self._ceilings: dict[int, StoredCeiling] = {}
-        self._used: dict[int, tuple[int, int, int]] = {}
+        self._used: dict[int, Sequence[int]] = {}
         """CPU time by trial: of the harness, and of its host the idle and all of it (ns)."""
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event of a run; a malformed ceiling is ignored, and the last one of a treatment counts."""
-        kind, trial, used = event.get("kind"), event.get("trial"), event.get("harness")
-        if kind == HARNESS_CEILING:
+        if event["kind"] == HARNESS_CEILING:
             try:
                 ceiling = msgspec.convert(event, StoredCeiling)
             except msgspec.ValidationError:
                 return
             self._ceilings[ceiling.treatment] = ceiling
-        elif kind == "trial-end" and isinstance(used, list) and isinstance(trial, int):
-            harness_ns, idle_ns, total_ns = used
-            self._used[trial] = (harness_ns, idle_ns, total_ns)
+        elif event["kind"] == "trial-end" and "harness" in event:
+            self._used[event["trial"]] = event["harness"]
 
     def ceiling(self, treatment: int) -> StoredCeiling | None:
         """Return the ceiling of a treatment; None where it is not known."""
@@ -106,7 +104,7 @@ class HarnessReadings:
         own = [
             used
             for trial, used in self._used.items()
-            if 0 <= trial < len(self._trials) and self._trials[trial][0] == treatment and not self._trials[trial][2]
+            if trial < len(self._trials) and self._trials[trial][0] == treatment and not self._trials[trial][2]
         ]
         harness_ns, idle_ns, total_ns = (sum(column) for column in zip(*own, strict=True)) if own else (0, 0, 0)
         if total_ns < MIN_READ_NS:

@@ -21,6 +21,7 @@ from bench_common.histogram import MAX_VALUE_NS, Histogram
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.thresholds import label_equals
 from bench_common.treatment import SOURCE
+from bench_master.run_data.percentiles import Moments, in_seconds
 from bench_master.run_data.run_types import LoopReport
 from bench_master.run_data.treatment_types import (
     HostCpuReport,
@@ -89,14 +90,25 @@ class TrialSpans:
             if worker in self._spans[place].workers:
                 yield self._spans[place], whole & (places == place)
 
-    def overlapping(self, worker: int, begin_ns: int, end_ns: int) -> Iterator[TrialSpan]:
-        """Yield the trials that overlap with an interval of a worker."""
-        first = int(np.searchsorted(self._ends, begin_ns, side="right"))
-        last = int(np.searchsorted(self._begins, end_ns, side="left"))
-        yield from (span for span in self._spans[first:last] if worker in span.workers)
+    def overlaps(self, samples: SampleColumns) -> Iterator[tuple[int, TrialSpan, int, int]]:
+        """Yield each sample and trial that overlap: its row, the trial, for how long (ns), and its whole interval."""
+        columns = samples.columns
+        if not columns.keys() >= _INTERVAL_COLUMNS:
+            return
+        rows = zip(columns["time_ns"].tolist(), columns["interval_ns"].tolist(), strict=True)
+        for row, (end_ns, length_ns) in enumerate(rows):
+            if not (0 < length_ns < _MAX_NS and abs(end_ns) < _MAX_NS):
+                continue
+            begin_ns = end_ns - length_ns
+            first = int(np.searchsorted(self._ends, begin_ns, side="right"))
+            last = int(np.searchsorted(self._begins, end_ns, side="left"))
+            for span in self._spans[first:last]:
+                if samples.worker in span.workers:
+                    yield row, span, min(end_ns, span.end_ns) - max(begin_ns, span.begin_ns), length_ns
 
 
-_SKIPPED_COLUMNS: Final = frozenset({"time_ns", "interval_ns"})
+_INTERVAL_COLUMNS: Final = frozenset({"time_ns", "interval_ns"})
+_MAX_NS: Final = 1 << 62
 _RATE_COLUMNS: Final = ("disk_", "net_")
 """Columns that are amounts since the previous sample; they are reported per second."""
 
@@ -131,13 +143,12 @@ class HostLoad(Struct):
         """
         if not self.lag.n and not self.busy.n:
             return None
-        p99 = self.lag.quantile(0.99)
         return LoopReport(
             n=max(self.lag.n, self.busy.n),
             busy_mean=self.busy.total / self.busy.n if self.busy.n else None,
             busy_max=self.busy.high if self.busy.n else None,
-            lag_p99_s=None if p99 is None else p99 / 1e9,
-            lag_max_s=None if self.lag.max is None else self.lag.max / 1e9,
+            lag_p99_s=in_seconds(self.lag.quantile(0.99)),
+            lag_max_s=in_seconds(self.lag.max),
         )
 
 
@@ -150,7 +161,7 @@ def _per_second(columns: Mapping[str, Column], units: Mapping[str, str]) -> dict
         if interval is not None and name.startswith(_RATE_COLUMNS):
             seconds = np.where(interval > 0, interval, np.nan) / 1e9
             found[f"{name}_per_s"] = (values / seconds, f"{unit}/s")
-        elif name not in _SKIPPED_COLUMNS:
+        elif name not in _INTERVAL_COLUMNS:
             found[name] = (values, unit)
     return found
 
@@ -166,18 +177,12 @@ COLUMNS: Final = {
 _RESOLUTION: Final = 1_000_000
 """Parts of a USER_HZ/s that the histogram counts in."""
 
-_REQUIRED_COLUMNS: Final = frozenset({"time_ns", "interval_ns"})
 
-
-class RateStats(Struct):
+class RateStats(Moments):
     """Spread of readings that may be negative, in memory that does not grow with their number."""
 
-    n: int = 0
-    mean: float = 0.0
     low: float = math.inf
     high: float = -math.inf
-    _squares: float = 0.0
-    """Sum of squared distances from the mean, kept up by Chan's update."""
     _above: Histogram = field(default_factory=Histogram)
     _below: Histogram = field(default_factory=Histogram)
     """Those from 0 up, and the sizes of those below."""
@@ -187,21 +192,12 @@ class RateStats(Struct):
         finite = values[np.isfinite(values)]
         if not len(finite):
             return
-        count, mean = len(finite), float(finite.mean())
-        shift, total = mean - self.mean, self.n + count
-        self._squares += float(((finite - mean) ** 2).sum()) + shift * shift * self.n * count / total
-        self.mean += shift * count / total
-        self.n = total
+        super().add(finite)
         self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
         parts = np.minimum(np.rint(np.abs(finite) * _RESOLUTION), MAX_VALUE_NS).astype(np.int64)
         for histogram, own in ((self._above, finite >= 0), (self._below, finite < 0)):
             if own.any():
                 histogram.record(parts[own])
-
-    @property
-    def stddev(self) -> float | None:
-        """Return the standard deviation of a sample (n - 1); None below two readings."""
-        return math.sqrt(self._squares / (self.n - 1)) if self.n > 1 else None
 
     @property
     def median(self) -> float:
@@ -245,7 +241,7 @@ class HostCpu:
     def add(self, samples: SampleColumns) -> None:
         """Add a block; one that is not of a host or has no times is ignored."""
         columns = samples.columns
-        if samples.source != "host" or not columns.keys() >= _REQUIRED_COLUMNS:
+        if samples.source != "host" or not columns.keys() >= _INTERVAL_COLUMNS:
             return
         ends, lengths = columns["time_ns"], columns["interval_ns"]
         for span, inside in self._spans.containing(samples.worker, ends - lengths, ends):
@@ -305,13 +301,14 @@ class EngineCosts:
         engine = samples.source.removeprefix(SOURCE)
         columns = samples.columns
         self._add_instants(engine, samples.worker, columns)
-        if {"cpu_ns", "interval_ns"} <= columns.keys():
-            rows = zip(*(columns[name].tolist() for name in ("time_ns", "interval_ns", "cpu_ns")), strict=True)
-            for time_ns, interval_ns, cpu_ns in rows:
-                if interval_ns > 0 and np.isfinite(cpu_ns):
-                    self._add_interval(
-                        engine, samples.worker, int(time_ns - interval_ns), int(time_ns), float(cpu_ns)
-                    )
+        used = columns["cpu_ns"].tolist() if "cpu_ns" in columns else ()
+        for row, span, overlap_ns, length_ns in self._spans.overlaps(samples) if used else ():
+            account = self._account(engine, samples.worker, span)
+            if account is not None and math.isfinite(used[row]):
+                account.covered_ns += overlap_ns
+                account.cpu_ns += used[row] * overlap_ns / length_ns
+                if overlap_ns == length_ns:
+                    account.cpu_percent.add(np.array([100.0 * used[row] / overlap_ns]))
 
     def _add_instants(self, engine: str, worker: int, columns: Mapping[str, Any]) -> None:
         times = columns["time_ns"]
@@ -322,17 +319,6 @@ class EngineCosts:
             for name, unit in MEMORY.items():
                 if name in columns:
                     account.columns.setdefault(name, MinMeanMax(unit)).add(np.asarray(columns[name])[here])
-
-    def _add_interval(self, engine: str, worker: int, begin_ns: int, end_ns: int, cpu_ns: float) -> None:
-        for span in self._spans.overlapping(worker, begin_ns, end_ns):
-            account = self._account(engine, worker, span)
-            if account is None:
-                continue
-            overlap = min(end_ns, span.end_ns) - max(begin_ns, span.begin_ns)
-            account.covered_ns += overlap
-            account.cpu_ns += cpu_ns * overlap / (end_ns - begin_ns)
-            if overlap == end_ns - begin_ns:
-                account.cpu_percent.add(np.array([100.0 * cpu_ns / overlap]))
 
     def _account(self, engine: str, worker: int, span: TrialSpan) -> _EngineUsage | None:
         """Return the account of an engine in a trial; None if that is of another engine, or for another worker."""

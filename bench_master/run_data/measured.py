@@ -10,7 +10,6 @@ shares one second walk. Memory is bounded either way.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from enum import Enum, auto
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -38,22 +37,8 @@ def without_trials(header: Header, trials: Collection[int]) -> Header:
     return replace(header, trials=[(*one[:2], one[2] or number in trials) for number, one in stored])
 
 
-class Part(Enum):
-    """What needs the whole file to be known; each part costs time, and is made when it is first asked for.
-
-    A feature has parts of its own: a `LookMaker` stands for its look wherever a part may.
-    """
-
-    METRICS = auto()
-    """The metrics of successful jobs."""
-    SAMPLES = auto()
-    """What hosts and engines used in each trial."""
-    TRIALS = auto()
-    """The value of each trial."""
-
-
 class Look(Protocol):
-    """Takes the blocks of some kinds in a second look."""
+    """Takes the blocks of some kinds in a second look, which costs time: it is made when it is first asked for."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -64,8 +49,7 @@ class Look(Protocol):
 
 
 LookMaker: TypeAlias = "Callable[[MeasuredRun], Look]"
-"""Makes the look of a feature's part, such as the class of it, from a run whose first look is done."""
-AnyPart: TypeAlias = "Part | LookMaker"
+"""Makes a look, such as the class of it, from a run whose first look is done; features have makers of their own."""
 Own = TypeVar("Own", bound=Look)
 
 
@@ -100,25 +84,19 @@ class MeasuredRun:
             again = LOOKED_AT_AGAIN if kinds is None else LOOKED_AT_AGAIN & kinds
             self._add_all(self.blocks(again), at_once)
             self.sums.footer = footer
-        self.sums.open.settle()
         self.damage = stats.damage
         """What could not be read, or is missing or there twice by the file's own account; None if all is there."""
         self.intact_bytes = stats.intact_bytes
         """Bytes that were read; all of them of a file without damage."""
         self.spans = self.sums.spans()
         """The measured trials that began and ended."""
-        hosts = {worker: str(body.host) for worker, body in self.sums.hosts.items()}
+        self.hosts = {worker: str(body.host) for worker, body in self.sums.hosts.items()}
+        """The names of the workers' hosts."""
         self.engine_costs = EngineCosts(
-            self.spans, [str(one.cost_name or one.engine) for one in self.sums.treatments], hosts
+            self.spans, [str(one.cost_name or one.engine) for one in self.sums.treatments], self.hosts
         )
         self.host_cpu = HostCpu(self.spans)
-        self._trials = at_once or TrialCollector(self.header, hosts, done=self.sums.done)
-        self._looks: dict[AnyPart, Look] = {
-            Part.METRICS: _MetricsLook(self.sums),
-            Part.SAMPLES: _SamplesLook(self),
-            Part.TRIALS: self._trials,
-        }
-        self._prepared = set[AnyPart]({Part.TRIALS} if for_comparison else ())
+        self._looks: dict[LookMaker, Look] = {} if at_once is None else {trial_values: at_once}
         self._percentiles: frozenset[float] = frozenset()
         self._exact = ExactPercentiles({}, ())
 
@@ -138,22 +116,19 @@ class MeasuredRun:
         """Whether the file has an end and no damage before it."""
         return self.damage is None and self.sums.footer is not None
 
-    def prepare(self, parts: Iterable[AnyPart], percentiles: Iterable[float] = ()) -> None:
-        """Make the parts, and the percentiles (0..100) exact, that are not there yet: all of them in one look."""
-        missing = set(parts) - self._prepared
-        for part in missing - self._looks.keys():
-            assert not isinstance(part, Part)
-            self._looks[part] = part(self)
-        looks = [self._looks[part] for part in missing]
+    def prepare(self, makers: Iterable[LookMaker], percentiles: Iterable[float] = ()) -> None:
+        """Make the looks, and the percentiles (0..100) exact, that are not there yet: all of them in one look."""
+        missing = {make: make(self) for make in dict.fromkeys(makers) if make not in self._looks}
+        looks = [*missing.values()]
         if not self._percentiles.issuperset(percentiles):
             self._percentiles = self._percentiles.union(percentiles)
             every = {**self.sums.series, **self.sums.totals}
             self._exact = ExactPercentiles(every, sorted(self._percentiles))
             looks.append(_ExactLook(self._exact, self.sums))
         self.look_again(looks)
-        self._prepared |= missing
-        if Part.SAMPLES in missing:
-            self.sums.disturbances.settle(self.sums.hosts, self.spans)
+        self._looks |= missing
+        if SamplesLook in missing:
+            self.sums.disturbances.settle(self.hosts, self.spans)
 
     def percentiles(self, wanted: Iterable[float]) -> ExactPercentiles:
         """Return percentiles (0..100) of all series, exact where memory allows, see `ExactPercentiles`."""
@@ -162,8 +137,8 @@ class MeasuredRun:
 
     def trials(self, failures: Failures) -> TrialTable:
         """Return the value of each trial, with failed jobs counted in this way."""
-        self.prepare({Part.TRIALS, Part.METRICS})
-        return self._trials.table(self.sums, failures)
+        self.prepare({trial_values, MetricsLook})
+        return self.part(trial_values).table(self.sums, failures)
 
     def part(self, make: Callable[[MeasuredRun], Own]) -> Own:
         """Return a feature's part, which is made where nobody prepared it."""
@@ -186,36 +161,46 @@ class MeasuredRun:
         return self.stats.blocks_again(self._kept, kinds, by_column=by_column)
 
 
-class _MetricsLook:
+def trial_values(run: MeasuredRun) -> TrialCollector:
+    """Return the look that makes the value of each trial."""
+    return TrialCollector(run.header, run.hosts, done=run.sums.done)
+
+
+class MetricsLook:
     """Sums up metrics, of which those of unsuccessful jobs are known by now."""
 
-    def __init__(self, sums: Aggregator) -> None:
-        self._sums = sums
+    def __init__(self, run: MeasuredRun) -> None:
+        self._sums = run.sums
 
     @property
     def kinds(self) -> frozenset[str]:
+        """Nothing is read again of a run without metrics."""
         return frozenset({"metrics"} if self._sums.has_metrics else ())
 
     def add(self, block: Block) -> None:
+        """Add a block of metrics."""
         self._sums.add_metrics(block.body)
 
 
-class _SamplesLook:
-    """Gives samples to the trials that they lie in."""
+class SamplesLook:
+    """Gives samples to the trials that they lie in: what hosts and engines used in each."""
 
     def __init__(self, run: MeasuredRun) -> None:
         self._run = run
 
     @property
     def kinds(self) -> frozenset[str]:
+        """Nothing is read again of a run without packings and trials that ended."""
         return frozenset({"samples"} if self._run.sums.packings or len(self._run.spans) else ())
 
     def add(self, block: Block) -> None:
+        """Add a block of samples."""
         run = self._run
         run.engine_costs.add(block.body)
         run.host_cpu.add(block.body)
         run.sums.disturbances.add_samples(run.spans, block.body)
         run.sums.packings.add(block.body)
+        run.sums.open.watch(run.spans, block.body)
 
 
 class _ExactLook:

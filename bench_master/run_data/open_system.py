@@ -8,26 +8,23 @@ records say. Where the two disagree, one of them is wrong.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-import numpy as np
 from msgspec import Struct, field
 
 from bench_common.records import Outcome
 from bench_common.stats.block_types import StoredOpenLoad, StoredTreatment
 from bench_common.stats.rows import Columns, SampleColumns
+from bench_master.run_data.host_samples import TrialSpans
 from bench_master.run_data.percentiles import group_positions
 from bench_master.run_data.treatment_types import LittlesLawReport, OpenLoadReport, TreatmentReport
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 READING_INTERVAL_NS: Final = 500_000_000
 """How long a reading of the workers' loops covers."""
 FIRST_ARRIVAL_DELAY_NS: Final = 100_000_000
 """How long after a trial's begin its first job arrives."""
-MAX_READING_DELAY_NS: Final = 10_000_000_000
-"""How long after a trial's end readings of it may still come in."""
 
 LITTLES_LAW_TOLERANCE: Final = 0.2
 """Relative difference of the two sides of Little's law above which the report warns."""
@@ -42,9 +39,9 @@ class OpenTrial(Struct):
 
     offered: int = 0
     done: int = 0
-    first_ns: int | None = None
-    last_ns: int | None = None
-    ended_ns: int | None = None
+    first_ns: float = math.inf
+    last_ns: float = -math.inf
+    ended_ns: float = -math.inf
     response_ns: float = 0.0
     """Summed from arrival to end, of all jobs that ended by themselves, dropped ones too."""
     in_system: dict[int, list[float]] = field(default_factory=dict)
@@ -53,10 +50,9 @@ class OpenTrial(Struct):
     def add(self, rows: Columns, *, done: bool) -> None:
         """Add jobs of the trial that were done or failed."""
         arrived = rows["start_ns"] - rows["wait_ns"]
-        first, last, ended = int(arrived.min()), int(arrived.max()), int(rows["end_ns"].max())
-        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
-        self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
-        self.ended_ns = ended if self.ended_ns is None else max(self.ended_ns, ended)
+        self.first_ns = min(self.first_ns, int(arrived.min()))
+        self.last_ns = max(self.last_ns, int(arrived.max()))
+        self.ended_ns = max(self.ended_ns, int(rows["end_ns"].max()))
         self.offered += len(rows)
         self.done += len(rows) if done else 0
         self.response_ns += float((rows["end_ns"] - arrived).sum())
@@ -64,14 +60,14 @@ class OpenTrial(Struct):
     @property
     def arriving_s(self) -> float | None:
         """For how long jobs arrived, from the first to one gap after the last; None of a single job."""
-        if self.offered < 2 or self.first_ns is None or self.last_ns is None:  # noqa: PLR2004
+        if self.offered < 2:  # noqa: PLR2004
             return None
         return (self.last_ns - self.first_ns) / 1e9 * self.offered / (self.offered - 1)
 
     @property
     def lasting_s(self) -> float:
         """For how long jobs arrived or were still in the system."""
-        if self.first_ns is None or self.ended_ns is None:
+        if not self.offered:
             return 0.0
         return max((self.ended_ns - self.first_ns) / 1e9, self.arriving_s or 0.0)
 
@@ -140,53 +136,21 @@ class OpenSystems:
 
     def __init__(self, treatments: Sequence[StoredTreatment]) -> None:
         self.systems = {index: OpenSystem(load) for index, one in enumerate(treatments) if (load := one.open_load)}
-        self._under_way: dict[int, tuple[int, int, int | None]] = {}
-        """Treatment, begin and end of each open trial that readings may still belong to."""
-        self._readings: list[tuple[int, Array, Array]] = []
-        """Readings of workers whose trial is not known yet: worker, times, counts."""
 
     def report(self, treatment: int) -> OpenLoadReport | None:
         """Return the load of a treatment; None in the closed model."""
         return self.systems[treatment].report() if treatment in self.systems else None
 
-    def mark_trial(self, trial: int, treatment: int, at_ns: int, *, ended: bool) -> None:
-        """Note when the master began or ended a measured trial."""
-        if not self.systems:
-            return
-        if ended:
-            if trial in self._under_way:
-                self._under_way[trial] = (*self._under_way[trial][:2], at_ns)
-            return
-        self.settle(at_ns)
-        known = self._under_way.items()
-        self._under_way = {
-            one: span for one, span in known if span[2] is None or span[2] + MAX_READING_DELAY_NS > at_ns
-        }
-        if treatment in self.systems:
-            self._under_way[trial] = (treatment, at_ns, None)
-
-    def watch(self, samples: SampleColumns) -> None:
-        """Hold a worker's readings until their trial is known."""
+    def watch(self, spans: TrialSpans, samples: SampleColumns) -> None:
+        """Add a worker's readings that lie completely within a trial."""
         columns = samples.columns
-        wanted = {"time_ns", "running_mean", "waiting_mean"}
-        if self.systems and samples.source == "loop" and wanted <= columns.keys():
-            counts = columns["running_mean"] + columns["waiting_mean"]
-            self._readings.append((samples.worker, columns["time_ns"], counts))
-
-    def settle(self, before_ns: int | None = None) -> None:
-        """Assign readings up to an instant, or all, to the trials that contain them completely."""
-        readings, self._readings = self._readings, []
-        for worker, times, counts in readings:
-            ready = np.full(len(times), True) if before_ns is None else times <= before_ns
-            if not ready.all():
-                self._readings.append((worker, times[~ready], counts[~ready]))
-            for trial, (treatment, begin, end) in self._under_way.items():
-                within = (
-                    ready
-                    & (times - READING_INTERVAL_NS >= begin + FIRST_ARRIVAL_DELAY_NS)
-                    & (times <= (end or times))
-                )
-                self.systems[treatment].watch(trial, worker, counts[within].tolist())
+        if samples.source != "loop" or not columns.keys() >= {"time_ns", "running_mean", "waiting_mean"}:
+            return
+        ends, counts = columns["time_ns"], columns["running_mean"] + columns["waiting_mean"]
+        begins = ends - READING_INTERVAL_NS - FIRST_ARRIVAL_DELAY_NS
+        for span, inside in spans.containing(samples.worker, begins, ends):
+            if span.treatment in self.systems:
+                self.systems[span.treatment].watch(span.trial, samples.worker, counts[inside].tolist())
 
 
 def open_warnings(treatments: Iterable[TreatmentReport]) -> list[str]:

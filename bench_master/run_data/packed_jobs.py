@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from bench_common.cost import HELD_UNITS
 from bench_common.records import OPERATION_DONE, Outcome
+from bench_common.stats.block_types import definition_of
 from bench_common.stats.reader import has_times
 
 if TYPE_CHECKING:
@@ -119,12 +120,8 @@ def _tuples(rows: Columns, *names: str) -> list[tuple[Any, ...]]:
 
 def _before_hold(treatment: StoredTreatment) -> list[int]:
     """Return the places of the operations that make a container before it is held; empty where none is held."""
-    job: Any = treatment.job
-    operations = job.get("operations") if isinstance(job, dict) else None
-    if isinstance(operations, list) and all(isinstance(one, dict) for one in operations):
-        kinds = [str(one.get("kind")) for one in operations]
-    else:
-        kinds = list(treatment.operation_names)
+    operations = definition_of(treatment).job.get("operations")
+    kinds = [str(one.get("kind")) for one in operations] if operations else list(treatment.operation_names)
     if _HOLD not in kinds:
         return []
     return [place for place, kind in enumerate(kinds[: kinds.index(_HOLD)]) if kind != _RESTS]

@@ -19,7 +19,7 @@ from bench_common.cost import CONTAINER_CPU, CONTAINER_MEMORY, HELD_UNITS
 from bench_common.stats.block_types import StoredHost, StoredTrial
 from bench_common.stats.rows import Column, SampleColumns
 from bench_common.treatment import SOURCE
-from bench_master.run_data.host_samples import MinMeanMax
+from bench_master.run_data.host_samples import MEMORY, MinMeanMax
 from bench_master.run_data.treatment_types import (
     EachContainerReport,
     HostCurveReport,
@@ -37,8 +37,9 @@ from bench_master.verdicts.spread import spread_of
 if TYPE_CHECKING:
     from bench_master.run_data.packed_jobs import PackedContainers, PackedJobs
 
+_TOLD: Final = ("trial", "worker", "at_ns", "hold_s", "containers", "full", "reason", "memory_before")
+"""Fields of a packing that its event has."""
 _HOST: Final = {"memory_used_bytes": "B", "swap_used_bytes": "B"}
-_ENGINE: Final = {"rss_bytes": "B", "pss_bytes": "B", "cgroup_bytes": "B", "processes": "1"}
 
 
 class PackingRecord(Struct):
@@ -101,29 +102,12 @@ class PackingStats:
         return bool(self._packed)
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Add a ``packed`` event; one of an unplanned trial is ignored.
-
-        If a worker was lost and packs the same trial again, the last packing counts.
-        """
-        trial, worker = int(event["trial"]), int(event["worker"])
-        if not 0 <= trial < len(self._trials):
-            return
-        self._packed = [packed for packed in self._packed if (packed.trial, packed.worker) != (trial, worker)]
-        self._packed.append(
-            PackingRecord(
-                trial=trial,
-                treatment=int(self._trials[trial][0]),
-                warmup=bool(self._trials[trial][2]),
-                worker=worker,
-                at_ns=int(event["at_ns"]),
-                hold_s=float(event["hold_s"]),
-                containers=int(event["containers"]),
-                full=bool(event["full"]),
-                reason=str(event["reason"]),
-                memory_before=int(event["memory_before"]),
-                unread=str(event.get("unread") or ""),
-            )
-        )
+        """Add a ``packed`` event; if a worker was lost and packs the same trial again, the last packing counts."""
+        treatment, _, warmup = self._trials[event["trial"]]
+        told = {name: event[name] for name in _TOLD} | {"unread": event.get("unread", "")}
+        new = PackingRecord(treatment=treatment, warmup=warmup, **told)
+        self._packed = [one for one in self._packed if (one.trial, one.worker) != (new.trial, new.worker)]
+        self._packed.append(new)
 
     def add(self, samples: SampleColumns) -> None:
         """Add samples of hosts and engines."""
@@ -150,7 +134,7 @@ class PackingStats:
 
     @staticmethod
     def _add_engine(packed: PackingRecord, columns: Mapping[str, Column], inside: npt.NDArray[np.bool_]) -> None:
-        for name, unit in _ENGINE.items():
+        for name, unit in MEMORY.items():
             if name in columns:
                 packed.add(f"engine_{name}", unit, columns[name], inside)
         if {"cpu_ns", "interval_ns"} <= columns.keys():

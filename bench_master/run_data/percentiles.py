@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +27,45 @@ MAX_TARGET_VALUES: Final = 4 << 20
 """Entries (8 bytes each) that the second pass may hold, over all percentiles of all series."""
 
 
+def in_seconds(nanoseconds: float | None) -> float | None:
+    """Return a time in seconds; None where there is none."""
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+class Moments(Struct):
+    """Number, mean and spread of values, which are not kept."""
+
+    n: int = 0
+    mean: float = 0.0
+    _squares: float = 0.0
+    """Sum of squared distances from the mean, kept up by Chan's update: no large numbers are subtracted."""
+
+    def add(self, values: npt.NDArray[Any]) -> None:
+        """Add some values."""
+        count, mean = len(values), float(values.mean())
+        shift, total = mean - self.mean, self.n + count
+        self._squares += float(((values - mean) ** 2).sum()) + shift * shift * self.n * count / total
+        self.mean += shift * count / total
+        self.n = total
+
+    @property
+    def stddev(self) -> float | None:
+        """Return the sample standard deviation (n - 1); None below two values."""
+        return math.sqrt(self._squares / (self.n - 1)) if self.n > 1 else None
+
+    @property
+    def population_stddev(self) -> float | None:
+        """Return the standard deviation of the values themselves; None when empty."""
+        return math.sqrt(self._squares / self.n) if self.n else None
+
+
 class LatencySeries(Struct):
     """The durations (ns) of one operation of one treatment; failed tries are only counted."""
 
     histogram: Histogram = field(default_factory=Histogram)
+    moments: Moments = field(default_factory=Moments)
     errors: int = 0
     slowest_ticket: int | None = None
-    _mean: float = 0.0
-    _squares: float = 0.0
-    """Sum of squared distances from the mean, kept up by Chan's update: no large numbers are subtracted."""
 
     def add(self, durations: Int64Array, rows: Columns) -> None:
         """Record successful durations (ns) and the rows that they belong to."""
@@ -44,22 +74,8 @@ class LatencySeries(Struct):
         slowest = int(durations.argmax())
         if self.histogram.max is None or durations[slowest] > self.histogram.max:
             self.slowest_ticket = int(rows["ticket"][slowest])
-        before, count = self.histogram.n, len(durations)
-        mean = float(durations.mean())
-        shift = mean - self._mean
-        self._squares += float(((durations - mean) ** 2).sum()) + shift * shift * before * count / (before + count)
-        self._mean += shift * count / (before + count)
+        self.moments.add(durations)
         self.histogram.record(durations)
-
-    @property
-    def stddev(self) -> float | None:
-        """Return the sample standard deviation in ns; None below two values."""
-        return math.sqrt(self._squares / (self.histogram.n - 1)) if self.histogram.n > 1 else None
-
-    @property
-    def population_stddev(self) -> float | None:
-        """Return the standard deviation of the values themselves in ns; None when empty."""
-        return math.sqrt(self._squares / self.histogram.n) if self.histogram.n else None
 
     @property
     def slowest_job(self) -> int | None:

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from bench_common.stats.block_types import StoredHost
 from bench_common.stats.rows import SampleColumns
 from bench_master.run_data.host_samples import TrialSpan, TrialSpans
 from bench_master.run_data.treatment_types import PressureReport
@@ -106,14 +105,10 @@ class Reading(Struct, frozen=True):
     """What it is a share of, in ns or ticks."""
 
 
-class Excess(Struct, frozen=True):
+class Excess(Reading, frozen=True):
     """A trial in which a host's work was held up."""
 
-    span: TrialSpan
-    worker: int
-    host: str
     measure: Measure
-    share: float
     usual: float
     """The median of the treatment's trials there."""
 
@@ -140,23 +135,19 @@ class TrialPressure:
     def add(self, spans: TrialSpans, samples: SampleColumns) -> None:
         """Add a block; one of another source, or without times, is ignored."""
         columns = samples.columns
-        if samples.source != SOURCE or not columns.keys() >= {"time_ns", _TIME}:
+        if samples.source != SOURCE:
             return
-        names = [name for name in _SUMMED if name in columns]
-        rows = zip(columns["time_ns"].tolist(), *(columns[name].tolist() for name in names), strict=True)
-        for end_ns, interval_ns, *values in rows:
-            if not 0 < interval_ns < _MAX_NS or not abs(end_ns) < _MAX_NS:
-                continue
-            for span in spans.overlapping(samples.worker, int(end_ns - interval_ns), int(end_ns)):
-                inside = (min(end_ns, span.end_ns) - max(end_ns - interval_ns, span.begin_ns)) / interval_ns
-                if inside >= MIN_INSIDE:
-                    sums = self._sums.setdefault((span.trial, samples.worker), {})
-                    for name, value in zip(names, (interval_ns, *values), strict=True):
-                        # An unknown part makes the whole unknown.
-                        part = max(0.0, value) if math.isfinite(value) else math.nan
-                        sums[name] = sums.get(name, 0.0) + part * inside
+        values = {name: columns[name].tolist() for name in _SUMMED if name in columns}
+        for row, span, overlap_ns, length_ns in spans.overlaps(samples):
+            inside = overlap_ns / length_ns
+            if inside >= MIN_INSIDE:
+                sums = self._sums.setdefault((span.trial, samples.worker), {})
+                for name, own in values.items():
+                    # An unknown part makes the whole unknown.
+                    part = max(0.0, own[row]) if math.isfinite(own[row]) else math.nan
+                    sums[name] = sums.get(name, 0.0) + part * inside
 
-    def settle(self, hosts: Mapping[int, StoredHost], spans: TrialSpans) -> None:
+    def settle(self, hosts: Mapping[int, str], spans: TrialSpans) -> None:
         """Sum up, when all samples were added."""
         for span in spans:
             lasted_ns = span.end_ns - span.begin_ns
@@ -167,13 +158,13 @@ class TrialPressure:
             }
             speaker: dict[str, int] = {}
             for worker, sums in known.items():
-                host = str(hosts.get(worker, StoredHost()).host)
+                host = str(hosts.get(worker))
                 if host not in speaker or sums[_TIME] > known[speaker[host]][_TIME]:
                     speaker[host] = worker
                 if not any(measure.column in sums for measure in MEASURES if measure.name.endswith("-pressure")):
                     self.blind[host] = None
             for worker, sums in known.items():
-                host = str(hosts.get(worker, StoredHost()).host)
+                host = str(hosts.get(worker))
                 for measure in MEASURES:
                     share = _share(sums, measure)
                     if share is not None and (measure.per_worker or speaker[host] == worker):
@@ -194,7 +185,7 @@ class TrialPressure:
                 found &= (shares - (0.0 if measure.absolute else usual)) * wholes >= MIN_TICKS
             for place in np.flatnonzero(found).tolist():
                 one = readings[place]
-                yield Excess(one.span, one.worker, one.host, measure, one.share, usual)
+                yield Excess(one.span, one.worker, one.host, one.share, one.whole, measure, usual)
 
     def report(self, treatment: int) -> dict[str, PressureReport] | None:
         """Return a treatment's figures by measure; None without readings."""
@@ -219,9 +210,6 @@ class TrialPressure:
         ]
 
 
-_MAX_NS: Final = 1 << 62
-
-
 def _share(sums: Mapping[str, float], measure: Measure) -> float | None:
     """Return a reading as a share; None where it is unknown."""
     part, whole = sums.get(measure.column), sums.get(measure.of, 0.0)
@@ -230,14 +218,9 @@ def _share(sums: Mapping[str, float], measure: Measure) -> float | None:
     return min(1.0, part / whole)
 
 
-def warning_of(found: Sequence[Excess], trials: int, shown: str) -> str:
-    """Return a warning about trials, of so many, in which one thing held up the work of one host.
-
-    `shown` is what stands for their numbers.
-    """
+def warning_of(found: Sequence[Excess], which: str) -> str:
+    """Return a warning about trials (`which` in words) in which one thing held up the work of one host."""
     worst = max(found, key=lambda one: one.share)
-    count = len({one.span.trial for one in found})
-    which = f"all {trials} trials" if count == trials else f"{count} of {trials} trials{shown}"
     words = worst.measure.words.format(worst.host)
     most = f"{worst.share:.0%} in trial {worst.span.trial}"
     if worst.measure.absolute:

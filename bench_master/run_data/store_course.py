@@ -18,6 +18,7 @@ from bench_common.histogram import Histogram
 from bench_common.records import FIRST_BYTE, OPERATION_DONE, OPERATION_FAILED
 from bench_common.stats.block_types import MAX_ROWS, does_one_operation
 from bench_common.stats.reader import has_times
+from bench_master.run_data.percentiles import select_rows
 from bench_master.run_data.transfer_types import SecondReport, SecondsReport, StoreSeriesReport
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class StoreCourse:
             for index, treatment in enumerate(run.sums.treatments):
                 if does_one_operation(treatment):
                     self._add_treatment(index, treatment)
-        self._warmup = np.array([bool(one[2]) for one in run.header.trials], np.bool_)
+        self._ledger = run.sums
         self._brackets = run.sums.trial_brackets
         self._places, self._ends, self._firsts = _Window(), _Window(), _Window()
         self._failures: dict[int, str] = {}
@@ -110,11 +111,7 @@ class StoreCourse:
             wanted = (
                 one for one in block.body if over_all_sizes(one.operation) in self._verbs.get(one.treatment, ())
             )
-            self._failures.update(
-                (one.ticket, one.kind)
-                for one in wanted
-                if one.trial < len(self._warmup) and not self._warmup[one.trial]
-            )
+            self._failures.update((one.ticket, one.kind) for one in wanted if not self._ledger.is_warmup(one.trial))
             for places in self._places.parts:
                 self._add_failures(places)
             while len(self._failures) > _WINDOW_ROWS:
@@ -127,13 +124,11 @@ class StoreCourse:
                 self._add_transfers(index, rows)
 
     def _measured(self, rows: Columns) -> Iterator[tuple[int, Columns]]:
-        trials = rows["trial"].astype(np.int64)
-        known = trials < len(self._warmup)
-        keep = known & ~self._warmup[np.where(known, trials, 0)] if len(self._warmup) else known
-        for index, verbs in self._verb_of.items():
-            own = keep & (rows["treatment"] == index) & (rows["operation"] < len(verbs))
+        listed = self._ledger.listed(rows)
+        for index in self._verb_of:
+            own = listed["treatment"] == index
             if own.any():
-                yield index, rows if own.all() else rows[own]
+                yield index, select_rows(listed, own)
 
     def _add_operations(self, index: int, rows: Columns) -> None:
         is_first = self._verb_of[index][rows["operation"].astype(np.int64)] < 0
@@ -185,12 +180,9 @@ class StoreCourse:
 
     def _room(self, treatment: int, trial: int, key: tuple[int, int], seconds: int) -> npt.NDArray[np.int64]:
         of_trial = self._counts.setdefault(treatment, {}).setdefault(trial, {})
-        counts = of_trial.get(key)
-        if counts is None or counts.shape[1] < seconds:
-            grown = np.zeros((3, seconds), np.int64)
-            if counts is not None:
-                grown[:, : counts.shape[1]] = counts
-            counts = of_trial[key] = grown
+        counts = of_trial.get(key, np.zeros((3, 0), np.int64))
+        if counts.shape[1] < seconds:
+            counts = of_trial[key] = np.pad(counts, ((0, 0), (0, seconds - counts.shape[1])))
         return counts
 
     def _add_firsts(self, places: Rows, firsts: Rows) -> Rows:

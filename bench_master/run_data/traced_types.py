@@ -117,7 +117,7 @@ class TracedTrials:
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event of this kind; one that is damaged is left out."""
-        if event.get("kind") != TRACED:
+        if event["kind"] != TRACED:
             return
         try:
             found = msgspec.convert(event, TracedReport)

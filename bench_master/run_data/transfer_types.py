@@ -12,7 +12,6 @@ class TransferReport(Struct, frozen=True):
     """What one operation for objects of one class transferred."""
 
     OMIT_NONE: ClassVar = frozenset(("first_byte_error_s",))
-    """Fields that JSON leaves out if they are None."""
 
     per_s: float | None
     """Successful operations per second of the measured trials."""
@@ -34,7 +33,6 @@ class FirstByteReport(Struct, frozen=True):
     """The time to the first byte of an answer."""
 
     INLINE: ClassVar = {"percentiles_s": "{}_s"}
-    """The field whose entries are keys of their own in JSON, and the form of these keys."""
 
     n: int
     """Successful operations."""
@@ -78,7 +76,6 @@ class StoreOperationReport(Struct, frozen=True):
     """One operation over objects of all classes."""
 
     INLINE: ClassVar = {"percentiles_s": "{}_s"}
-    """The field whose entries are keys of their own in JSON, and the form of these keys."""
 
     n: int
     """Successful operations."""
@@ -116,7 +113,6 @@ class EndpointOperationReport(Struct, frozen=True):
     """One operation at one endpoint of a store."""
 
     INLINE: ClassVar = {"percentiles_s": "{}_s"}
-    """The field whose entries are keys of their own in JSON, and the form of these keys."""
 
     n: int
     """Successful operations."""
@@ -140,7 +136,6 @@ class EndpointReport(Struct, frozen=True):
     """The operations of one endpoint of a store."""
 
     INLINE: ClassVar = {"percentiles_s": "{}_s"}
-    """The field whose entries are keys of their own in JSON, and the form of these keys."""
 
     endpoint: int
     """Its place among the endpoints, from 0."""

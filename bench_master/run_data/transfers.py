@@ -19,7 +19,8 @@ from bench_common.records import FIRST_BYTE, OPERATION_DONE, OPERATION_FAILED, T
 from bench_common.stats.block_types import StoredTreatment, does_one_operation
 from bench_common.stats.rows import Columns
 from bench_master.cleanup_command import cleanup_commands
-from bench_master.run_data.percentiles import Key, LatencySeries, group_rows, select_rows
+from bench_master.formatting import plural
+from bench_master.run_data.percentiles import Key, LatencySeries, group_rows, in_seconds, select_rows
 from bench_master.run_data.store_course import MB, StoreCourse, over_all_sizes
 from bench_master.run_data.transfer_types import (
     EndpointOperationReport,
@@ -48,10 +49,11 @@ class _Moved(Struct):
     redrawn: int = 0
     late_ns: int = 0
     """The most by which a first byte may be stamped late."""
-    durations: Histogram | None = None
+    durations: Histogram = field(default_factory=Histogram)
+    """At an endpoint; those over all endpoints are in the series of the run."""
 
-    def add(self, rows: Columns) -> None:
-        """Add measured operations."""
+    def add(self, rows: Columns, *, timed: bool) -> None:
+        """Add measured operations, `timed` with their durations."""
         done = select_rows(rows, rows["ok"] == OPERATION_DONE)
         self.done += len(done)
         self.failed += int((rows["ok"] == OPERATION_FAILED).sum())
@@ -62,14 +64,15 @@ class _Moved(Struct):
         self.redrawn += int(rows["redrawn"].sum())
         if len(done):
             self.late_ns = max(self.late_ns, int(done["first_uncertainty_ns"].max()))
-        if self.durations is not None:
+        if timed:
             self.durations.record(done["duration_ns"])
 
     def join(self, other: _Moved) -> None:
-        """Add what another one moved; durations are those of one of them alone."""
+        """Add what another one moved."""
         for name in ("done", "failed", "content_bytes", "unknown", "retries", "redrawn"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.late_ns = max(self.late_ns, other.late_ns)
+        self.durations.add(other.durations)
 
     def mb_per_s(self, busy_s: float) -> float | None:
         """Return the content per second; None where a size, or the time, is unknown."""
@@ -104,10 +107,10 @@ class Transfers(Struct):
     def add(self, rows: Columns) -> None:
         """Add operations of measured trials."""
         for treatment, operation, group in group_rows(rows, "operation"):
-            self.operations.setdefault((treatment, operation), _Moved()).add(group)
+            self.operations.setdefault((treatment, operation), _Moved()).add(group, timed=False)
             for _, endpoint, part in group_rows(group, "endpoint"):
                 own = self.endpoints.setdefault((treatment, endpoint), {})
-                own.setdefault(operation, _Moved(durations=Histogram())).add(part)
+                own.setdefault(operation, _Moved()).add(part, timed=True)
 
     def add_transactions(self, records: Sequence[TransactionRecord]) -> None:
         """Add the names of requests."""
@@ -176,11 +179,7 @@ def _by_verb(by_name: Mapping[str, _Moved]) -> dict[str, _Moved]:
     found: dict[str, _Moved] = {}
     for name, moved in by_name.items():
         if not name.endswith(FIRST_BYTE):
-            own = found.setdefault(over_all_sizes(name), _Moved())
-            own.join(moved)
-            if moved.durations is not None:
-                own.durations = own.durations or Histogram()
-                own.durations.add(moved.durations)
+            found.setdefault(over_all_sizes(name), _Moved()).join(moved)
     return found
 
 
@@ -228,11 +227,9 @@ def _endpoint(
     index: int, number: int, verbs: Mapping[str, _Moved], known: StoreContext, *, only: bool
 ) -> EndpointReport:
     """Return the report on an endpoint; what is known of all operations is known of the `only` one."""
-    busy_s = known.busy_s
-    total, durations = _Moved(), Histogram()
+    busy_s, total = known.busy_s, _Moved()
     for moved in verbs.values():
         total.join(moved)
-        durations.add(moved.durations or Histogram())
     operations = {}
     for verb, moved in verbs.items():
         at_it = known.course.at_endpoint.get((index, number, verb))
@@ -241,7 +238,7 @@ def _endpoint(
         if first is not None and not only:
             firsts = Histogram() if at_it is None else at_it.firsts
             first = FirstByteReport(
-                firsts.n, _seconds(firsts.mean), _percentiles(firsts), _seconds(firsts.max), moved.late_ns / 1e9
+                firsts.n, in_seconds(firsts.mean), _percentiles(firsts), in_seconds(firsts.max), moved.late_ns / 1e9
             )
         operations[verb] = EndpointOperationReport(
             n=moved.done,
@@ -249,8 +246,8 @@ def _endpoint(
             error_kinds=kinds,
             per_s=moved.done / busy_s if busy_s else None,
             mb_per_s=moved.mb_per_s(busy_s),
-            percentiles_s=_percentiles(moved.durations or Histogram()),
-            max_s=_seconds((moved.durations or Histogram()).max),
+            percentiles_s=_percentiles(moved.durations),
+            max_s=in_seconds(moved.durations.max),
             first_byte=first,
         )
     return EndpointReport(
@@ -261,15 +258,15 @@ def _endpoint(
         retries=total.retries,
         per_s=total.done / busy_s if busy_s else None,
         mb_per_s=total.mb_per_s(busy_s),
-        mean_s=_seconds(durations.mean),
-        percentiles_s=_percentiles(durations),
-        max_s=_seconds(durations.max),
+        mean_s=in_seconds(total.durations.mean),
+        percentiles_s=_percentiles(total.durations),
+        max_s=in_seconds(total.durations.max),
         operations=operations,
     )
 
 
 def _percentiles(durations: Histogram) -> dict[str, float | None]:
-    return {f"p{each:g}": _seconds(durations.quantile(each / 100)) for each in _ENDPOINT_PERCENTILES}
+    return {f"p{each:g}": in_seconds(durations.quantile(each / 100)) for each in _ENDPOINT_PERCENTILES}
 
 
 def _by_count(kinds: Mapping[str, int]) -> dict[str, int]:
@@ -285,10 +282,6 @@ def error_kinds_of(groups: Iterable[tuple[str, str, int]]) -> dict[str, dict[str
             own = found.setdefault(over_all_sizes(operation), {})
             own[kind] = own.get(kind, 0) + count
     return {verb: _by_count(kinds) for verb, kinds in found.items()}
-
-
-def _seconds(nanoseconds: float | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 # -- before the first trial and after the last ------------------------------------------------------------------
@@ -307,7 +300,7 @@ class PopulationStats:
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event of this kind; one that is damaged is left out."""
-        if event.get("kind") != OBJECTS:
+        if event["kind"] != OBJECTS:
             return
         counts: dict[str, Any] = {name: event.get(name) for name in _COUNTS}
         phase, seconds, treatment = event.get("phase"), event.get("seconds"), event.get("treatment")
@@ -342,10 +335,9 @@ class PopulationStats:
             known = treatments[treatment : treatment + 1]
             title = known[0].title if known else treatment
             if replaced := sum(row.replaced for row in rows):
-                what = "object" if replaced == 1 else "objects"
                 yield (
-                    f"{title}: {replaced} {what} with names of its population had another content: overwritten "
-                    "before the first trial, deleted after the last one unless kept"
+                    f"{title}: {plural(replaced, 'object')} with names of its population had another content: "
+                    "overwritten before the first trial, deleted after the last one unless kept"
                 )
             for phase, done in (
                 ("populate", "made before the first trial"),

@@ -99,7 +99,6 @@ class OperationReport(Struct, frozen=True):
     """The durations of one operation, or of the whole job."""
 
     INLINE: ClassVar = {"percentiles_s": "{}_s"}
-    """The field whose entries are keys of their own in JSON, and the form of these keys."""
 
     n: int
     """Successful operations of successful jobs."""
@@ -127,7 +126,6 @@ class MetricReport(Struct, frozen=True):
     """A metric of a workload over the trials of a treatment."""
 
     INLINE: ClassVar = {"percentiles": "{}"}
-    """The field whose entries are keys of their own in JSON, and the form of these keys."""
 
     unit: str
     """Its unit."""
@@ -172,7 +170,6 @@ class OverheadReport(Struct, frozen=True):
     OMIT_NONE: ClassVar = frozenset(
         ("rss_bytes", "pss_bytes", "cgroup_bytes", "processes", "cpu_percent", "cpu_s", "cpu_per_job_s", "covered_s")
     )
-    """Fields that JSON leaves out if they are None."""
 
     rss_bytes: SampleReport | None
     """Resident memory of its processes; pages that they share count for each."""
@@ -202,8 +199,7 @@ class OverheadReport(Struct, frozen=True):
     def readings(self) -> dict[str, SampleReport]:
         """The readings that there are, by name."""
         names = ("rss_bytes", "pss_bytes", "cgroup_bytes", "processes", "cpu_percent")
-        found = (self.rss_bytes, self.pss_bytes, self.cgroup_bytes, self.processes, self.cpu_percent)
-        return {name: reading for name, reading in zip(names, found, strict=True) if reading is not None}
+        return {name: found for name in names if (found := getattr(self, name)) is not None}
 
 
 class HostCpuReport(Struct, frozen=True):

@@ -7,7 +7,8 @@ trial's primary measure: a quantile or mean of a duration, the mean of a metric,
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from statistics import median
 from typing import Any, Final, Literal, TypeAlias
@@ -144,7 +145,8 @@ class _Durations(Struct):
         (value, low, high), *shift = bands
         band = None
         if low < value or high > value:
-            late = value - _point(earliest, q) / 1e9 if is_late else 0.0
+            least = float(earliest.mean()) if q is None else quantile(earliest, q)
+            late = value - least / 1e9 if is_late else 0.0
             band = "failed" if high - low > 2.0 * late else "clock"
         logs = summarise_logs(exact[:: -(-self.count // MAX_LOGS)].clip(1)) if self.count > 1 else None
         return TrialValue(trial, value, low, high, band, self.count, failed, tuple(shift), logs)
@@ -167,10 +169,6 @@ class _Durations(Struct):
         value = at(exact, 0, 0)
         low = at(earliest, failed, 0) * (1.0 - RELATIVE_ERROR)
         return value, low, at(exact, 0, failed) * (1.0 + RELATIVE_ERROR), "failed" if failed else "quantised"
-
-
-def _point(values: Array, q: float | None) -> float:
-    return float(values.mean()) if q is None else quantile(values, q)
 
 
 class _OpenTrial(Struct):
@@ -212,15 +210,10 @@ class TrialCollector:
         self._hosts = dict(hosts or {}) if len(set((hosts or {}).values())) > 1 else {}
         """Names of the hosts by roster number of their workers, of a run on several."""
         self._is_timed = has_times(header)
-        self.measures: dict[int, Primary] = (
-            dict(measures)
-            if measures is not None
-            else {
-                index: primary_of(treatment)
-                for index, treatment in enumerate(self._treatments)
-                if not is_host_ceiling(treatment.labels)
-            }
-        )
+        if measures is None:
+            kept = (one for one in enumerate(self._treatments) if not is_host_ceiling(one[1].labels))
+            measures = {index: primary_of(treatment) for index, treatment in kept}
+        self.measures = dict(measures)
         self._operations = {
             index: list(self._treatments[index].operation_names).index(measure.series)
             for index, measure in self.measures.items()
@@ -305,19 +298,15 @@ class TrialCollector:
 
     def add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event: the end of a trial is the time to make its value."""
-        kind, trial = event.get("kind"), event.get("trial")
-        if kind not in ("trial-begin", "trial-end") or not isinstance(trial, int):
-            return
-        if trial < 0 or not self._is_wanted(trial):
+        if event["kind"] not in ("trial-begin", "trial-end") or not self._is_wanted(trial := event["trial"]):
             return
         entry = self._entry(trial)
-        if kind == "trial-end":
+        if event["kind"] == "trial-end":
             self._has_ends = True
-            missing = event.get("not_started")
-            if isinstance(missing, int):
-                is_lost = event.get("not_started_outcome") in ("lost", int(Outcome.LOST))
-                entry.failed += missing if is_lost else 0
-                entry.aborted += 0 if is_lost else missing
+            if event.get("not_started_outcome") in ("lost", int(Outcome.LOST)):
+                entry.failed += event.get("not_started", 0)
+            else:
+                entry.aborted += event.get("not_started", 0)
             self._end(trial)
 
     def _is_wanted(self, trial: int) -> bool:
@@ -438,24 +427,21 @@ def _rate(trial: TrialValue, span_ns: int | None) -> TrialValue:
 
 def primary_of(treatment: StoredTreatment) -> Primary:
     """Return the primary measure of a treatment as the header has it: declared, or the default of its kind of job."""
-    declared = treatment.primary
-    if isinstance(declared, str):
-        try:
-            return parse_primary(declared, treatment.operation_names, treatment.metrics)
-        except ValueError:
-            # What the scenario's check let pass fits; another program may have written the header.
-            pass
-    names, job = treatment.operation_names, job_kind(treatment)
-    metrics = treatment.metrics
+    names, metrics = treatment.operation_names, treatment.metrics
+    if treatment.primary is not None:
+        # What the scenario's check let pass fits; another program may have written the header.
+        with suppress(ValueError):
+            return parse_primary(treatment.primary, names, metrics)
+    primary = f"{JOB}.p50"
     if "hold" in names:
-        return parse_primary("containers", names, metrics)
-    if metrics and (job == "guest" or not names):
-        return parse_primary(next(iter(metrics)), names, metrics)
-    if treatment.open_load:
-        return parse_primary(f"{RESPONSE}.p95", names, metrics)
-    if does_one_operation(treatment):
-        return parse_primary(JOBS_PER_S, names, metrics)
-    return parse_primary(f"{JOB}.p50", names, metrics)
+        primary = "containers"
+    elif metrics and (job_kind(treatment) == "guest" or not names):
+        primary = next(iter(metrics))
+    elif treatment.open_load:
+        primary = f"{RESPONSE}.p95"
+    elif does_one_operation(treatment):
+        primary = JOBS_PER_S
+    return parse_primary(primary, names, metrics)
 
 
 class Sides(Struct, frozen=True):
@@ -508,21 +494,16 @@ class TrialTable(Struct, frozen=True):
 
     def without(self, blocks: Collection[int]) -> TrialTable:
         """Return the table without some rounds."""
-        if not blocks:
-            return self
-        rounds = {
-            index: {block: value for block, value in own.items() if block not in blocks}
-            for index, own in self.rounds.items()
-        }
-        return TrialTable(self.measures, rounds)
+        return self._of_rounds(lambda block: block not in blocks)
 
     def before(self, block: int | None) -> TrialTable:
         """Return the values of the rounds before a block; all of them for None."""
-        if block is None:
-            return self
+        return self if block is None else self._of_rounds(lambda number: number < block)
+
+    def _of_rounds(self, wanted: Callable[[int], bool]) -> TrialTable:
         rounds = {
-            treatment: {number: value for number, value in own.items() if number < block}
-            for treatment, own in self.rounds.items()
+            index: {block: value for block, value in own.items() if wanted(block)}
+            for index, own in self.rounds.items()
         }
         return TrialTable(self.measures, rounds)
 

@@ -7,10 +7,9 @@ that of a suspended virtual machine does, and what the host measured meanwhile i
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
@@ -22,6 +21,7 @@ from bench_common.stats.reader import RESUMED
 from bench_common.stats.rows import SampleColumns
 from bench_master.formatting import format_seconds, plural
 from bench_master.run_data.host_samples import TrialSpan, TrialSpans
+from bench_master.run_data.percentiles import in_seconds
 from bench_master.run_data.pressure import KINDS, Excess, TrialPressure, warning_of
 from bench_master.run_data.run_types import (
     ClockDisagreementReport,
@@ -166,47 +166,34 @@ class ClockReading(Struct, frozen=True):
     uncertainty_ns: int
 
 
-class ClockDisagreement(Struct, frozen=True):
-    """A host's clock changed more than it can between two comparisons: in `trials`, or in the pause after them."""
-
-    worker: int
-    trials: Sequence[int]
-    bracket_ns: int
-    gained_ns: int
-    max_drift_ns: int
-
-
 class ClockChecker:
     """Follows the events of a run."""
 
     def __init__(self) -> None:
-        self.disagreements: list[ClockDisagreement] = []
+        self.disagreements: dict[int, list[ClockDisagreementReport]] = {}
+        """Of each worker's clock, which changed more than it can between two comparisons: in trials, or in the pause
+        after them."""
         self.uncertainties: dict[int, int] = {}
         """The largest uncertainty at which each worker's clock was read, in ns."""
         self._last: dict[int, ClockReading] = {}
         self._spans: deque[list[int]] = deque(maxlen=MAX_SPANS)
         """Number, begin and end of each of the last trials; the end of one that goes on is not known yet."""
 
-    def add(self, event: Mapping[str, Any]) -> None:
-        """Add an event; a malformed one is ignored."""
-        kind, at_ns, trial = event.get("kind"), event.get("at_ns"), event.get("trial")
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Add an event."""
+        kind, at_ns = event["kind"], event["at_ns"]
         if kind == RESUMED:
             self._last.clear()
         elif kind in ("worker-joined", "worker-reconnected"):
             # Another boot may be another clock.
             self._last.pop(event.get("worker", -1), None)
-        if kind not in ("trial-begin", "trial-end") or not isinstance(at_ns, int) or not isinstance(trial, int):
+        if kind not in ("trial-begin", "trial-end"):
             return
+        trial = event["trial"]
         if kind == "trial-end" and self._spans and self._spans[-1][0] == trial:
             self._spans[-1][2] = at_ns
-        for reading in event.get("clocks") or ():
-            if (
-                isinstance(reading, list)
-                and len(reading) in {3, 4}
-                and all(isinstance(value, int) for value in reading)
-            ):
-                worker, offset_ns, uncertainty_ns, *age = reading
-                self._read(worker, ClockReading(at_ns - sum(age), offset_ns, uncertainty_ns))
+        for worker, offset_ns, uncertainty_ns, *age in event.get("clocks", ()):
+            self._read(worker, ClockReading(at_ns - sum(age), offset_ns, uncertainty_ns))
         if kind == "trial-begin":
             self._spans.append([trial, at_ns, _MAX_INSTANT_NS])
 
@@ -224,38 +211,31 @@ class ClockChecker:
         bracket_ns, gained_ns = new.at_ns - old.at_ns, new.offset_ns - old.offset_ns
         allowed_ns = old.uncertainty_ns + new.uncertainty_ns + max_drift_ns(bracket_ns)
         if abs(gained_ns) > allowed_ns:
-            trials = self._trials_between(old.at_ns, new.at_ns)
-            self.disagreements.append(ClockDisagreement(worker, trials, bracket_ns, gained_ns, allowed_ns))
+            found = ClockDisagreementReport(
+                trials=self._trials_between(old.at_ns, new.at_ns),
+                bracket_s=bracket_ns / 1e9,
+                own_s=(bracket_ns + gained_ns) / 1e9,
+                allowed_s=allowed_ns / 1e9,
+            )
+            self.disagreements.setdefault(worker, []).append(found)
 
     def report(self, worker: int) -> ClockReport:
         """Return the report on one host's clock."""
-        uncertainty_ns = self.uncertainties.get(worker)
         return ClockReport(
-            uncertainty_max_s=None if uncertainty_ns is None else uncertainty_ns / 1e9,
-            disagreements=[
-                ClockDisagreementReport(
-                    trials=found.trials,
-                    bracket_s=found.bracket_ns / 1e9,
-                    own_s=(found.bracket_ns + found.gained_ns) / 1e9,
-                    allowed_s=found.max_drift_ns / 1e9,
-                )
-                for found in self.disagreements
-                if found.worker == worker
-            ],
+            uncertainty_max_s=in_seconds(self.uncertainties.get(worker)),
+            disagreements=self.disagreements.get(worker, []),
         )
 
     def warnings(self, names: Mapping[int, str]) -> list[str]:
         """Return a warning for each host whose clock disagreed with the master's; `names` are the workers'."""
         found = []
-        for worker in sorted({one.worker for one in self.disagreements}):
-            theirs = [one for one in self.disagreements if one.worker == worker]
-            worst = max(theirs, key=lambda one: abs(one.gained_ns))
+        for worker, theirs in sorted(self.disagreements.items()):
+            worst = max(theirs, key=lambda one: abs(one.own_s - one.bracket_s))
             found.append(
                 f"the clock of {names.get(worker, f'worker {worker}')} disagreed with the master's "
                 f"{plural(len(theirs), 'time')}, at worst {_during(worst.trials)}: it counted "
-                f"{(worst.bracket_ns + worst.gained_ns) / 1e9:.3f} s, the master {worst.bracket_ns / 1e9:.3f} s "
-                f"(+/- {worst.max_drift_ns / 1e9:.3f} s): a virtual machine was suspended or a clock was set; times "
-                "measured then are invalid"
+                f"{worst.own_s:.3f} s, the master {worst.bracket_s:.3f} s (+/- {worst.allowed_s:.3f} s): a virtual "
+                "machine was suspended or a clock was set; times measured then are invalid"
             )
         return found
 
@@ -275,23 +255,21 @@ class TrialOrder:
         self._parts: list[list[int]] = [[]]
         self.resumes: list[ResumeReport] = []
 
-    def add(self, event: Mapping[str, Any]) -> None:
+    def add_event(self, event: Mapping[str, Any]) -> None:
         """Add an event; those of superseded trials must be left out."""
-        trial = event.get("trial")
-        if event.get("kind") == RESUMED:
-            gap_ns, rerun = event.get("gap_ns"), event.get("rerun_trials")
+        if event["kind"] == RESUMED:
             self.resumes.append(
                 ResumeReport(
                     at=event.get("at"),
                     ended=event.get("ended"),
-                    gap_s=gap_ns / 1e9 if isinstance(gap_ns, int) else None,
+                    gap_s=in_seconds(event.get("gap_ns")),
                     complete_trials=event.get("complete_trials"),
-                    rerun_trials=list(rerun) if isinstance(rerun, list) else [],
+                    rerun_trials=event.get("rerun_trials", []),
                 )
             )
             self._parts.append([])
-        elif event.get("kind") == "trial-begin" and isinstance(trial, int) and 0 <= trial < len(self._blocks):
-            self._parts[-1].append(trial)
+        elif event["kind"] == "trial-begin" and event["trial"] < len(self._blocks):
+            self._parts[-1].append(event["trial"])
 
     def actual_order(self) -> TrialOrderReport:
         """Return how the order in which the trials ran relates to the planned order."""
@@ -333,16 +311,13 @@ class Neighbours:
     def __init__(self) -> None:
         self._found: dict[tuple[int, str], HostFindingReport] = {}
 
-    def add(self, event: Mapping[str, Any]) -> None:
-        """Add an event; a malformed one is ignored."""
-        kind, worker = event.get("kind"), event.get("worker")
-        if kind == RESUMED:
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Add an event."""
+        if event["kind"] == RESUMED:
             self._found.clear()
-        elif kind == "host-finding" and type(worker) is int:
-            texts = [event.get(name) for name in ("check", "finding", "advice")]
-            if all(isinstance(text, str) for text in texts):
-                one = HostFindingReport(*map(str, texts))
-                self._found[worker, one.check] = one
+        elif event["kind"] == "host-finding":
+            one = HostFindingReport(*(event[name] for name in HostFindingReport.__struct_fields__))
+            self._found[event["worker"], one.check] = one
 
     def found(self, worker: int) -> list[HostFindingReport]:
         """Return what was found on the host of a worker."""
@@ -360,13 +335,70 @@ class Neighbours:
         return texts
 
 
+WATCHED: Final = "watched"
+"""The kind of the events."""
+
+
+class _Watch(Struct):
+    began_ns: int
+    ended_ns: int | None = None
+    shares_host: bool = False
+    """Whether the page's process ran on the host of a worker."""
+
+
+class Watches:
+    """Collects the times in which somebody looked."""
+
+    def __init__(self) -> None:
+        self._watches: list[_Watch] = []
+
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Add an event."""
+        kind, at_ns = event["kind"], event["at_ns"]
+        if kind not in (WATCHED, RESUMED):
+            return
+        last = self._watches[-1] if self._watches else None
+        is_open = last is not None and last.ended_ns is None
+        if kind == WATCHED and event.get("state") == "began" and not is_open:
+            self._watches.append(_Watch(at_ns, shares_host=event.get("shares_host") is True))
+        elif last is not None and is_open and event.get("state") != "began":
+            # A killed master notes no end: at the latest it was when the run was resumed.
+            last.ended_ns = at_ns
+            last.shares_host |= event.get("shares_host") is True
+
+    def remarks(self, spans: Iterable[TrialSpan]) -> list[str]:
+        """Return what a report says, given the measured trials; nothing unless it may have cost a worker's host."""
+        own = [one for one in self._watches if one.shares_host]
+        trials = sorted(
+            span.trial + 1
+            for span in spans
+            if any(
+                one.began_ns < span.end_ns and (one.ended_ns is None or one.ended_ns > span.begin_ns) for one in own
+            )
+        )
+        if not trials:
+            return []
+        noun = "trial" if len(trials) == 1 else "trials"
+        where = "somebody had the live page open, whose process ran on the host of a worker"
+        return [f"watched during {noun} {ranges(trials)}: {where}"]
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return sorted numbers in words: ``4-9, 12``."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
+
+
 NO_IDLE_CPU: Final = "no-idle-cpu"
 DISK_FULL: Final = "disk-full"
 
 MAX_IDLE_SHARE: Final = 0.02
 """A host with a smaller share of idle CPU time during a trial had none."""
-MAX_PAUSE_S: Final = 1e9
-"""A longer pause is none."""
 MIN_OTHERS_SHARE: Final = 0.05
 """Others that took a smaller share of a host's CPU time are not what it lacked."""
 MIN_NAMED_SHARE: Final = 0.1
@@ -403,11 +435,11 @@ class Disturbances:
     def __init__(self, treatments: Sequence[StoredTreatment], *, noop: bool) -> None:
         jobs = [treatment.job for treatment in treatments]
         self._saturating = [noop or (isinstance(job, Mapping) and "workload" in job) for job in jobs]
-        self._pauses: dict[int, list[Mapping[str, Any]]] = {}
+        self._pauses: dict[int | None, list[Mapping[str, Any]]] = {}
         self._contention: list[Mapping[str, Any]] = []
         self._contention_times = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._cpu: dict[tuple[int, int], _TrialCpu] = {}
-        self._hosts: dict[int, str] = {}
+        self._hosts: Mapping[int, str] = {}
         """The name of each worker's host."""
         self._trials = 0
         self.pressure = TrialPressure()
@@ -416,42 +448,33 @@ class Disturbances:
         """What disturbed the trials of each treatment, in order."""
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Add an event; a malformed one is ignored."""
-        kind, trial, worker = event.get("kind"), event.get("trial"), event.get("worker")
-        if kind == "trial-begin" and isinstance(trial, int):
-            # A resumed run does it again.
-            self._pauses.pop(trial, None)
-        if kind == DISK_FULL:
-            if type(trial) is int and _is_instant(event.get("at_ns")) and 0 <= _seconds(event) < MAX_PAUSE_S:
-                self._pauses.setdefault(trial, []).append(event)
-            return
-        if kind != "cpu-contention" or type(worker) is not int:
-            return
-        if all(_is_instant(event.get(name)) for name in ("begin_ns", "end_ns")):
-            self._contention.append(event)
+        """Add an event."""
+        match event["kind"]:
+            case "trial-begin":
+                # A resumed run does it again.
+                self._pauses.pop(event["trial"], None)
+            case "disk-full":
+                self._pauses.setdefault(event["trial"], []).append(event)
+            case "cpu-contention":
+                self._contention.append(event)
 
     def add_samples(self, spans: TrialSpans, samples: SampleColumns) -> None:
         """Add samples of a host to the trials that they overlap; call it when all events are known."""
         self.pressure.add(spans, samples)
         columns = samples.columns
-        if samples.source != "host" or not columns.keys() >= {"time_ns", "interval_ns", *_TICKS}:
+        if samples.source != "host" or not columns.keys() >= set(_TICKS):
             return
-        total = np.sum([np.maximum(columns[name], 0) for name in _TICKS], axis=0)
+        ticks = np.sum([np.maximum(columns[name], 0) for name in _TICKS], axis=0)
         idle = np.sum([np.maximum(columns[name], 0) for name in _IDLE_TICKS], axis=0)
-        rows = zip(columns["time_ns"].tolist(), columns["interval_ns"].tolist(), total, idle, strict=True)
-        for end_ns, interval_ns, ticks, idle_ticks in rows:
-            if interval_ns <= 0:
-                continue
-            for span in spans.overlapping(samples.worker, end_ns - interval_ns, end_ns):
-                overlap_ns = min(end_ns, span.end_ns) - max(end_ns - interval_ns, span.begin_ns)
-                cpu = self._cpu.setdefault((span.trial, samples.worker), _TrialCpu())
-                cpu.covered_ns += overlap_ns
-                cpu.ticks += ticks * overlap_ns / interval_ns
-                cpu.idle_ticks += idle_ticks * overlap_ns / interval_ns
+        for row, span, overlap_ns, length_ns in spans.overlaps(samples):
+            cpu = self._cpu.setdefault((span.trial, samples.worker), _TrialCpu())
+            cpu.covered_ns += overlap_ns
+            cpu.ticks += ticks[row] * overlap_ns / length_ns
+            cpu.idle_ticks += idle[row] * overlap_ns / length_ns
 
-    def settle(self, hosts: Mapping[int, StoredHost], spans: TrialSpans) -> None:
-        """Sum up, when all samples were added; `hosts` are what the file says of each worker's host."""
-        self._hosts = {worker: str(host.host) for worker, host in hosts.items()}
+    def settle(self, hosts: Mapping[int, str], spans: TrialSpans) -> None:
+        """Sum up, when all samples were added; `hosts` are the names of each worker's host."""
+        self._hosts = hosts
         self._trials = len(spans)
         names = ("begin_ns", "end_ns")
         times = [np.array([event[name] for event in self._contention], np.int64) for name in names]
@@ -460,10 +483,10 @@ class Disturbances:
             found = [_pause(event, span) for event in self._pauses.get(span.trial, ())]
             told: set[str] = set()
             for (trial, worker), cpu in sorted(self._cpu.items()):
-                host = str(hosts.get(worker, StoredHost()).host)
+                host = str(hosts.get(worker))
                 if trial == span.trial and host not in told and not cpu.has_idle(span.end_ns - span.begin_ns):
                     told.add(host)
-                    found += self._busy_host(span, worker, host, hosts)
+                    found += self._busy_host(span, worker, host)
             if found:
                 self.found.setdefault(span.treatment, []).extend(found)
         self.pressure.settle(hosts, spans)
@@ -496,22 +519,20 @@ class Disturbances:
         for own in self.found.values():
             own.sort(key=lambda one: one.trial)
 
-    def _busy_host(
-        self, span: TrialSpan, worker: int, host: str, hosts: Mapping[int, StoredHost]
-    ) -> Iterator[DisturbanceReport]:
+    def _busy_host(self, span: TrialSpan, worker: int, host: str) -> Iterator[DisturbanceReport]:
         """Yield that a host had no idle CPU in a trial, unless that is what its benchmark is for."""
         consumers: dict[tuple[str, int, int], float] = {}
         others = 0.0
         begins, ends = self._contention_times
         for place in np.flatnonzero((begins < span.end_ns) & (ends > span.begin_ns)).tolist():
             event = self._contention[place]
-            if str(hosts.get(event["worker"], StoredHost()).host) != host:
+            if str(self._hosts.get(event["worker"])) != host:
                 continue
             overlap_ns = min(event["end_ns"], span.end_ns) - max(event["begin_ns"], span.begin_ns)
             part = overlap_ns / (span.end_ns - span.begin_ns)
-            others += _share(event.get("others_share")) * part
-            who = (str(event.get("consumer") or ""), _whole(event.get("pid")), _whole(event.get("processes")))
-            consumers[who] = consumers.get(who, 0.0) + _share(event.get("consumer_share")) * part
+            others += event["others_share"] * part
+            who = (event["consumer"], event["pid"], event["processes"])
+            consumers[who] = consumers.get(who, 0.0) + event["consumer_share"] * part
         (name, pid, processes), share = max(consumers.items(), key=lambda item: item[1], default=(("", 0, 0), 0.0))
         others, share = min(1.0, others), min(1.0, share)
         if others < MIN_OTHERS_SHARE and self._saturating[span.treatment]:
@@ -547,21 +568,21 @@ class Disturbances:
         texts = []
         for (kind, place), found in groups.items():
             trials = sorted({one.trial for one in found})
-            numbers = _numbers(trials)
             if kind == DISK_FULL:
                 worst = max(found, key=lambda one: one.to_s - one.from_s)
                 waited = "jobs that had not begun waited for room; save the next run where there is more"
-                texts.append(f"disturbed in {plural(len(trials), 'trial')}{numbers}: {worst.text}; {waited}")
+                texts.append(f"disturbed in {plural(len(trials), 'trial')}{_numbers(trials)}: {worst.text}; {waited}")
                 continue
-            # Of all trials the numbers say nothing.
-            which = f"all {plural(self._trials, 'trial')}"
-            if len(trials) < self._trials:
-                which = f"{len(trials)} of {plural(self._trials, 'trial')}{numbers}"
-            texts.append(f"host {place} was fully busy in {which}{self._largest_consumer(found)}")
+            texts.append(f"host {place} was fully busy in {self._which(trials)}{self._largest_consumer(found)}")
         return texts + [
-            warning_of(own, self._trials, _numbers(sorted({one.span.trial for one in own})))
-            for own in self._excesses.values()
+            warning_of(own, self._which(sorted({one.span.trial for one in own}))) for own in self._excesses.values()
         ]
+
+    def _which(self, trials: Sequence[int]) -> str:
+        # Of all trials the numbers say nothing.
+        if len(trials) == self._trials:
+            return f"all {plural(self._trials, 'trial')}"
+        return f"{len(trials)} of {plural(self._trials, 'trial')}{_numbers(trials)}"
 
     @staticmethod
     def _largest_consumer(found: Sequence[DisturbanceReport]) -> str:
@@ -589,26 +610,9 @@ def _pause(event: Mapping[str, Any], span: TrialSpan) -> DisturbanceReport:
         trial=span.trial,
         worker=None,
         kind=DISK_FULL,
-        from_s=to_s - _seconds(event),
+        from_s=to_s - event["seconds"],
         to_s=to_s,
         what="stats file",
         share=None,
-        text=f"the run was paused for {_seconds(event):.1f} s, for want of room on the disk of the stats file",
+        text=f"the run was paused for {event['seconds']:.1f} s, for want of room on the disk of the stats file",
     )
-
-
-def _seconds(event: Mapping[str, Any]) -> float:
-    value = event.get("seconds")
-    return float(value) if isinstance(value, int | float) else -1.0
-
-
-def _is_instant(value: object) -> TypeGuard[int]:
-    return type(value) is int and abs(value) < _MAX_INSTANT_NS
-
-
-def _share(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and 0 <= value < math.inf else 0.0
-
-
-def _whole(value: object) -> int:
-    return value if isinstance(value, int) and value >= 0 else 0

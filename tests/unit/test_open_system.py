@@ -17,7 +17,7 @@ def run(path, *, service_ms=20, wait_ms=30, counted=0.5, dropped=0, unfinished=0
     """Write a trial of a hundred jobs, one every 100 ms, and readings of `counted` jobs in the system."""
     wire = treatment_wire(0, {"engine": "native"}) | {"open_load": LOAD}
     builder = StatsBuilder(path, header([wire], [(0, 0, False)])).add("host", host())
-    builder.add("event", {"at_ns": BEGAN, "kind": "trial-begin", "trial": 0})
+    builder.add("event", {"at_ns": BEGAN, "kind": "trial-begin", "trial": 0, "workers": [0]})
     jobs = []
     for job in range(100):
         arrived = BEGAN + S // 10 + job * S // 10

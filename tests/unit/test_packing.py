@@ -486,7 +486,6 @@ def test_a_trial_that_was_packed_again_counts_once():
     event = {"trial": 0, "worker": 0, "at_ns": 1, "hold_s": 1.0, "full": False, "reason": "", "memory_before": 0}
     for count in (2, 5):
         packings.add_event(event | {"containers": count})
-    packings.add_event(event | {"trial": 9, "containers": 7})
     run = SimpleNamespace(sums=SimpleNamespace(treatments=[], packings=packings), header=Header())
     assert as_json(packings.report(0, {}, PackedJobs(run)))["containers"] == {"n": 1, "min": 5, "median": 5, "max": 5}
 

@@ -104,7 +104,7 @@ def test_what_treatments_are_compared_by_has_one_value(run):
     document = source_of(run).document
     judged = {each.measure for each in document.verdicts.comparisons} if document.verdicts is not None else set()
     for full in (False, True):
-        measures = {row[0].replace(" ", ".") for table in side_tables(document, full=full) for row in table.rows}
+        measures = {row[0].replace(" ", ".") for table in side_tables(document, full=full) for row in table.texts}
         assert not judged & (measures - {"MB/s"})
     assert "job.p50" not in judged or "the middle of the trials." in flat("\n".join(lines(document, full=True)))
 

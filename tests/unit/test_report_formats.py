@@ -210,7 +210,6 @@ class OwnReport:
     """What another package might register."""
 
     name = "mine"
-    needs_times = False
 
     def write(self, source, out):
         jobs = sum(len(rows) for rows in source.stats.iter_jobs())

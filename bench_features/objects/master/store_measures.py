@@ -117,7 +117,7 @@ class StoreMeasures:
             minimum=(histogram.min or 0) / 1e9,
             maximum=(histogram.max or 0) / 1e9,
             mean=(histogram.mean or 0.0) / 1e9,
-            stddev=(series.population_stddev or 0.0) / 1e9,
+            stddev=(series.moments.population_stddev or 0.0) / 1e9,
             percentile=sum(value for value, _ in found) / len(found) / 1e9,
             worst_transaction=self._transactions.get((series.slowest_ticket or 0, first), ""),
         )

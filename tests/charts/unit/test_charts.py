@@ -14,6 +14,7 @@ from bench_common.errors import UsageError
 from bench_common.stats.reader import StatsFile
 from bench_features.charts import CHART_MODULES, NARROW, WIDE, draw_chart
 from bench_features.charts.chart_sums import MOST_JOBS, MOST_QUANTILES, TIME_BINS, ChartSums
+from bench_features.charts.effects import turn
 from bench_features.charts.layout import ChartSource, NoChartError
 from bench_features.charts.picture import cut_text, text_width, wrap_text
 from bench_features.charts.scales import Scale, linear, log_if_wide
@@ -21,7 +22,6 @@ from bench_features.charts.svg import report_chart
 from bench_master.analysis.document import build_document
 from bench_master.cli import run_command_line
 from bench_master.reports import ReportSource
-from bench_master.reports.effects import turn
 from bench_master.run_data.measured import MeasuredRun
 
 ONE_ROUND = Path(__file__).parents[2] / "data" / "pages" / "one-round.stats.gz"

@@ -3,7 +3,7 @@
 import pytest
 
 from bench_master.run_data.host_samples import TrialSpan
-from bench_master.run_data.watched_trials import Watches
+from bench_master.run_data.validity import Watches
 
 SPANS = [TrialSpan(0, 100 * index, 100 * index + 90, frozenset({0}), index) for index in range(12)]
 
@@ -34,13 +34,3 @@ def watches(*events):
 def test_the_trials_that_were_watched_are_named_if_the_page_shared_a_host_with_a_worker(events, trials):
     remarks = watches(*events).remarks(SPANS)
     assert [remark.startswith(f"watched during {trials}") for remark in remarks] == ([True] if trials else [])
-
-
-@pytest.mark.parametrize(
-    "event",
-    [{}, {"kind": "watched"}, {"kind": "watched", "at_ns": "1"}, {"kind": "watched", "at_ns": 1, "state": []}],
-)
-def test_malformed_events_are_ignored(event):
-    made = Watches()
-    made.add_event(event)
-    assert made.remarks(SPANS) == []
