@@ -21,7 +21,7 @@ from common import parser_of
 
 from bench_common.stats.block_types import Header, StoredHost, StoredTreatment
 from bench_common.stats.reader import Block
-from bench_master.analysis.claims import Claimed, find_registration
+from bench_master.analysis.claims import find_claims
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
 from bench_master.analysis.comparisons import build_verdicts
 from bench_master.analysis.gates import requested_gates, with_gates
@@ -87,9 +87,8 @@ def judged(
     for event in events:
         ledger.add(Block("event", event))
     table = TrialTable({index: primary_of(one) for index, one in enumerate(header.treatments)}, values)
-    known, registration = VerdictOptions(**options), find_registration(header)
-    claimed = None if registration is None else Claimed(registration, {})
-    found = build_verdicts(header, ledger, table, known, claimed)
+    known = VerdictOptions(**options)
+    found = build_verdicts(header, ledger, table, known, find_claims(header))
     assert found is not None
     return with_gates(found, requested_gates(known, ()))
 

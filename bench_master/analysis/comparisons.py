@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations, pairwise
 from statistics import median
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from bench_common.stats.block_types import Header
 from bench_common.thresholds import label_equals
 from bench_master.analysis.answer import badness, is_better
-from bench_master.analysis.claims import Claimed, judge_claims
+from bench_master.analysis.claims import ClaimedComparison, Claims, judge_claims
 from bench_master.analysis.early_stopping import Looks, find_looks, noise_floor, stopping_flags
 from bench_master.analysis.failed_sides import failed_jobs, failure_text
 from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, limits_of
@@ -102,7 +102,7 @@ def build_verdicts(
     ledger: Aggregator,
     trials: TrialTable,
     options: VerdictOptions,
-    claimed: Claimed | None = None,
+    claimed: Claims | None = None,
 ) -> VerdictsReport | None:
     """Return the verdicts of a run; None where there are no two treatments to compare.
 
@@ -187,7 +187,7 @@ def build_verdicts(
                 noise_floor=floor,
             ),
             environment=EnvironmentReport(sides.reports),
-            claims=None if claimed is None else judge_claims(claimed.registration, of_claims),
+            claims=None if claimed is None else judge_claims(claimed, of_claims),
             neighbours=beside,
         ),
         {one.title: one.labels for one in ledger.treatments},
@@ -215,17 +215,14 @@ def _judge_pair(
 
 # -- registered claims -----------------------------------------------------------------------------------------------
 
-ClaimedComparison: TypeAlias = tuple[int, int, str, int]
-"""Baseline, treatment, measure and number of rounds."""
-
 
 def _claimed_pairs(
-    claimed: Claimed, trials: TrialTable, labels: Mapping[int, Mapping[str, Any]], pairs: Sequence[Pair]
+    claimed: Claims, trials: TrialTable, labels: Mapping[int, Mapping[str, Any]], pairs: Sequence[Pair]
 ) -> dict[ClaimedComparison, Pair]:
     """Return the pair of each comparison that was claimed, with the name that it has among all pairs, if any."""
     names = {(pair.a, pair.b): pair for pair in pairs}
     found = {}
-    for key in claimed.registration.comparisons():
+    for key in claimed.comparisons():
         a, b, measure, rounds = key
         table = trials if _is_primary(key, trials) else claimed.tables.get(measure)
         if table is None or not {a, b} <= table.measures.keys():

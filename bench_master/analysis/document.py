@@ -31,7 +31,7 @@ from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import (
     required_percentiles,
 )
-from bench_master.analysis.claims import claimed_of, find_registration, other_measures
+from bench_master.analysis.claims import find_claims
 from bench_master.analysis.compare_runs import add_earlier_runs
 from bench_master.analysis.comparisons import build_verdicts, why_no_verdict
 from bench_master.analysis.gates import (
@@ -131,10 +131,18 @@ def document_of(
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *required_percentiles(header.thresholds)})
     compared = _has_values_of_interest(run)
     wants_trials = compared or options.earlier or options.trend is not None
-    registration = find_registration(header) if compared else None
-    also = (*also, *other_measures(header, registration))
+    claims = find_claims(header) if compared else None
+    others = [] if claims is None else claims.other_measures(header)
     run.prepare(
-        {Part.METRICS, Part.SAMPLES, PackedJobs, StoreCourse, *({Part.TRIALS} if wants_trials else ()), *also},
+        {
+            Part.METRICS,
+            Part.SAMPLES,
+            PackedJobs,
+            StoreCourse,
+            *({Part.TRIALS} if wants_trials else ()),
+            *others,
+            *also,
+        },
         percentiles,
     )
     treatments = _treatments(run, percentiles, pctile)
@@ -142,8 +150,10 @@ def document_of(
     labels = [each.treatment for each in treatments]
     check_verdict_options(options, gates, labels, ledger.treatments, list(ledger.hosts.values()))
     table = run.trials(options.failures) if compared else None
-    claimed = claimed_of(run, registration, options.failures)
-    verdicts = build_verdicts(header, ledger, table, options, claimed) if table is not None else None
+    if claims is not None:
+        tables = {one.name: run.part(one).table(ledger, options.failures) for one in others}
+        claims = replace(claims, tables=tables)
+    verdicts = build_verdicts(header, ledger, table, options, claims) if table is not None else None
     series = [] if table is None or verdicts is not None or header.noop else series_warnings(ledger, table)
     if options.earlier:
         verdicts = add_earlier_runs(verdicts, run, options)
