@@ -52,7 +52,7 @@ from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.run_data.trial_values import Sides, TrialTable
 from bench_master.scenario.keys_run import label_text
-from bench_master.scenario.model import AGAIN, is_again
+from bench_master.scenario.model import is_again, originals
 from bench_master.verdicts.confounds import MIN_HOSTS, Design, grade_run, grade_sides
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, TrialValues, by_parts, compare
 from bench_master.verdicts.quantiles import enough_jobs, jobs_needed
@@ -109,17 +109,11 @@ def build_verdicts(
     Where claims are registered their comparisons come first; the others are exploratory. The options are checked: see
     `bench_master.analysis.gates.check_verdict_options`.
     """
-    judged = [
-        index
-        for index in trials.measures
-        if not is_again(ledger.treatments[index].labels)
-        and not (ledger.treatments[index].optional and not ledger.outcomes[index]["done"])
-    ]
+    labels = {index: ledger.treatments[index].labels for index in trials.measures}
+    every = {index: own for index, own in labels.items() if not is_again(own)}
+    judged = [index for index in every if ledger.outcomes[index]["done"] or not ledger.treatments[index].optional]
     stored = header.verdicts
     wanted = options.baseline or stored.baseline
-    every = {index: dict(ledger.treatments[index].labels) for index in trials.measures}
-    again = {index: own for index, own in every.items() if is_again(own)}
-    every = {index: own for index, own in every.items() if index not in again}
     baseline = {key: label_text(value) for key, value in wanted.items()}
     pairs, against = find_pairs({index: every[index] for index in judged}, baseline)
     claims = _claimed_pairs(claimed, trials, every, pairs) if claimed is not None else {}
@@ -133,7 +127,7 @@ def build_verdicts(
     pairs = [pair for pair in pairs if frozenset((pair.a, pair.b)) not in taken]
     evidence = Evidence(header, ledger, trials, options, pairs, margin, looks)
     sides = SideDifferences(ledger, options.accept, margin)
-    own = replace(evidence, pairs=_twins(every, again))
+    own = replace(evidence, pairs=_twins(every, originals(one.labels for one in ledger.treatments)))
     repeated = [_compare_pair(pair, own, [], is_of_hosts=False) for pair in own.pairs]
     floor, floor_flags = noise_floor(repeated)
     position = position_effect(repeated)
@@ -297,24 +291,13 @@ def find_pairs(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, s
     return pairs, "Treatments against the first one"
 
 
-def _twins(labels: Mapping[int, Mapping[str, Any]], again: Mapping[int, Mapping[str, Any]]) -> list[Pair]:
+def _twins(labels: Mapping[int, Mapping[str, Any]], twins: Mapping[int, int]) -> list[Pair]:
     """Return each treatment that ran a second time with itself."""
     texts = {index: {key: label_text(value) for key, value in own.items()} for index, own in labels.items()}
-    varying = [
-        key for key in dict.fromkeys(key for own in texts.values() for key in own) if _varies(key, texts.values())
-    ]
-    first = {tuple(label_text(value) for value in own.values()): index for index, own in labels.items()}
-    found = []
-    for index, own in again.items():
-        twin = first.get(tuple(label_text(value) for key, value in own.items() if key != AGAIN))
-        if twin is not None:
-            name = " ".join(texts[twin][key] for key in varying if key in texts[twin])
-            found.append(Pair(twin, index, name or "a treatment", ""))
-    return found
-
-
-def _varies(key: str, labels: Iterable[Mapping[str, str]]) -> bool:
-    return len({own.get(key) for own in labels}) > 1
+    every = dict.fromkeys(key for own in texts.values() for key in own)
+    varying = [key for key in every if len({own.get(key) for own in texts.values()}) > 1]
+    names = {index: " ".join(own[key] for key in varying if key in own) for index, own in texts.items()}
+    return [Pair(first, again, names[first] or "a treatment", "") for again, first in twins.items() if first in names]
 
 
 def _varying(jobs: Iterable[Sequence[int]], labels: Mapping[int, Mapping[str, Any]]) -> list[str]:
