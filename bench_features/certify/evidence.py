@@ -81,7 +81,7 @@ def read_evidence(path: Path, took_s: float) -> Evidence:
     )
     return Evidence(
         run=record,
-        host=str(host.host or "this machine"),
+        host=str(fingerprint.get("hostname") or host.host or "this machine"),
         fingerprint=fingerprint,
         rounds=verdicts.design.rounds,
         margin=verdicts.family.margin,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
 
-from bench_common.host_info import Fact
 from bench_features.certify.certificate import (
     Bounded,
     Certificate,
@@ -19,7 +18,10 @@ from bench_features.certify.certificate import (
     FalseWords,
     ProbeFinding,
     RunMeasure,
+    machine_of,
 )
+from bench_features.certify.evidence import Evidence
+from bench_features.certify.runs import RunPlan
 from bench_master.analysis.occasions import occasion_numbers
 from bench_master.analysis.verdict_types import DIRECTED_WORDS
 from bench_master.verdicts.planning import smallest_effect
@@ -36,34 +38,23 @@ _FLOOR_RUNS: Final = 20
 """Of fewer runs the largest difference is the floor."""
 
 
-def certify_runs(
-    runs: Sequence[CertifiedRun],
-    *,
-    host: str,
-    machine: Mapping[str, Fact],
-    scenario: str,
-    plan: str,
-    jobs: str,
-    rounds: int,
-    margin: float,
-    valid_days: int,
-) -> Certificate:
+def certify_runs(runs: Sequence[CertifiedRun], last: Evidence, plan: RunPlan, valid_days: int) -> Certificate:
     """Return the certificate of runs that were made by one plan on one machine, in the order of time."""
     numbers = occasion_numbers([_seconds(run.began) for run in runs], [run.boot_id for run in runs])
     series = [one for run in runs for one in run.series]
     return Certificate(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         valid_days=valid_days,
-        host=host,
-        machine=dict(machine),
-        scenario=scenario,
-        plan=plan,
-        jobs=jobs,
-        rounds=rounds,
-        margin=margin,
+        host=last.host,
+        machine=machine_of(last.fingerprint),
+        scenario=plan.scenario,
+        plan=plan.digest,
+        jobs=plan.jobs,
+        rounds=last.rounds,
+        margin=last.margin,
         occasions=len(set(numbers)),
         false_words=false_words(runs),
-        measures=tuple(_measures(runs, numbers, rounds)),
+        measures=tuple(_measures(runs, numbers, last.rounds)),
         place=_ratio(one.place for one in series),
         carry_over=_ratio(one.carry_over for one in series),
         probe=probe_finding(runs),

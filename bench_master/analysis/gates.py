@@ -63,17 +63,16 @@ class Gate(Struct, frozen=True):
 
 
 def requested_gates(options: VerdictOptions, thresholds: Iterable[str]) -> list[Gate]:
-    """Return the gates of a command line and of a scenario's thresholds; raise `UsageError` for a malformed one."""
+    """Return the gates of a command line and of a scenario's thresholds."""
     gates = [
         Gate(f"threshold {_quoted(str(condition))}", condition, of_scenario=True)
         for condition in map(_parsed_threshold, thresholds)
         if isinstance(condition, VerdictCondition)
     ]
     gates += [
-        Gate(f"--fail-on {_quoted(text)}", _option_condition("--fail-on", text), forbids=True)
-        for text in options.fail_on
+        Gate(f"--fail-on {_quoted(text)}", parse_verdict_condition(text), forbids=True) for text in options.fail_on
     ]
-    gates += [Gate(f"--require {_quoted(text)}", _option_condition("--require", text)) for text in options.require]
+    gates += [Gate(f"--require {_quoted(text)}", parse_verdict_condition(text)) for text in options.require]
     if options.require_verdict:
         gates.append(Gate("--require-verdict", None))
     return gates
@@ -89,13 +88,6 @@ def _parsed_threshold(text: str) -> object:
         return parse_condition(text)
     except ValueError:
         return None  # the section of thresholds says so
-
-
-def _option_condition(option: str, text: str) -> VerdictCondition:
-    try:
-        return parse_verdict_condition(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
 
 
 def _quoted(text: str) -> str:
