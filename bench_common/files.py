@@ -81,6 +81,19 @@ def write_new(path: Path, text: str) -> None:
             raise
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file: a kill leaves the one before, or this one. Raises `OSError`."""
+    written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with written.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        written.replace(path)
+    finally:
+        written.unlink(missing_ok=True)
+
+
 def _check_regular(path: str | os.PathLike[str], mode: int) -> None:
     if stat.S_ISREG(mode):
         return

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from bench_common.errors import UsageError
-from bench_common.files import read_regular
+from bench_common.files import read_regular, write_whole
 from bench_common.host_info import Fact, HostText, ShortText
 from bench_master.verdicts.confounds import are_alike, shown
 from bench_master.verdicts.decision import Word
@@ -274,15 +274,8 @@ def encode(certificate: Certificate) -> bytes:
 
 def save(certificate: Certificate, path: Path) -> None:
     """Write a certificate: a kill leaves the one before, or this one. Raises `UsageError` where it cannot."""
-    written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with written.open("wb") as out:
-            out.write(encode(certificate))
-            out.flush()
-            os.fsync(out.fileno())
-        written.replace(path)
+        write_whole(path, encode(certificate))
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}; name another file") from error
-    finally:
-        written.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from bench_common.units import unix_seconds
 from bench_features.certify.certificate import (
     Bounded,
     Certificate,
@@ -40,7 +41,7 @@ _FLOOR_RUNS: Final = 20
 
 def certify_runs(runs: Sequence[CertifiedRun], last: Evidence, plan: RunPlan, valid_days: int) -> Certificate:
     """Return the certificate of runs that were made by one plan on one machine, in the order of time."""
-    numbers = occasion_numbers([_seconds(run.began) for run in runs], [run.boot_id for run in runs])
+    numbers = occasion_numbers([unix_seconds(run.began) for run in runs], [run.boot_id for run in runs])
     series = [one for run in runs for one in run.series]
     return Certificate(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -60,13 +61,6 @@ def certify_runs(runs: Sequence[CertifiedRun], last: Evidence, plan: RunPlan, va
         probe=probe_finding(runs),
         runs=tuple(runs),
     ).sealed()
-
-
-def _seconds(began: str) -> float:
-    try:
-        return datetime.fromisoformat(began).timestamp()
-    except ValueError:
-        return math.nan
 
 
 def false_words(runs: Iterable[CertifiedRun]) -> FalseWords:

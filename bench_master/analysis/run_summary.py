@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,7 @@ from bench_common.errors import ExitCode, StatsFileError, UsageError
 from bench_common.files import real_path
 from bench_common.stats.block_types import Header, StoredFooter
 from bench_common.stats.reader import SUFFIX, StatsFile
+from bench_common.units import unix_seconds
 from bench_master.analysis.gates import failures_exceed
 from bench_master.analysis.harness_limits import limits_of
 from bench_master.analysis.parameters import parameter_differences, parameters
@@ -80,7 +80,7 @@ def summary_of(run: MeasuredRun, failures: Failures = "worst") -> RunSummary:
         file=str(run.path),
         run_id=header.run_id,
         created=created,
-        began_s=_seconds(created),
+        began_s=unix_seconds(created),
         scenario=header.scenario.name,
         hosts=_hosts(ledger),
         harness=str(header.versions.get("weighbridge")),
@@ -196,13 +196,6 @@ def _problem(header: Header, status: object, damage: str | None) -> Reason | Non
 
 def _unusable(kind: str, detail: str = "") -> Reason:
     return because(Code.UNUSABLE_RUN, kind=kind, detail=detail)
-
-
-def _seconds(created: object) -> float:
-    try:
-        return datetime.fromisoformat(str(created)).timestamp()
-    except (ValueError, OverflowError):
-        return math.nan
 
 
 # -- folders ------------------------------------------------------------------------------------------------------
