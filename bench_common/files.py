@@ -12,6 +12,7 @@ import stat
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -54,6 +55,13 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def user_folder(kind: str, default: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder ``weighbridge`` in ``$XDG_<kind>_HOME``, else in `default` below this user's home."""
+    # The XDG specification says to ignore a relative value.
+    named = Path(environ.get(f"XDG_{kind}_HOME", ""))
+    return (named if named.is_absolute() else Path(environ.get("HOME") or Path.home()) / default) / "weighbridge"
 
 
 def real_path(path: Path) -> Path:

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from bench_common.errors import UsageError
-from bench_common.files import read_regular, write_whole
+from bench_common.files import read_regular, user_folder, write_whole
 from bench_common.host_info import Fact, HostText, ShortText
 from bench_master.verdicts.confounds import are_alike, shown
 from bench_master.verdicts.decision import Word
@@ -248,10 +248,8 @@ def machine_of(fingerprint: Mapping[str, Fact]) -> dict[str, Fact]:
 
 def kept_file(host: str, machine: Mapping[str, Fact], environ: Mapping[str, str] = os.environ) -> Path:
     """Return the file of a machine's certificate: in ``$XDG_DATA_HOME``, else in ``~/.local/share``."""
-    named = environ.get("XDG_DATA_HOME", "")
-    data = Path(named) if Path(named).is_absolute() else Path.home() / ".local" / "share"
     name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{host}-{machine.get('machine_id') or 'unknown'}")
-    return data / "weighbridge" / "certificates" / f"{name}.json"
+    return user_folder("DATA", ".local/share", environ) / "certificates" / f"{name}.json"
 
 
 def load(path: Path) -> Certificate | None:

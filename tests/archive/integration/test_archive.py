@@ -156,6 +156,7 @@ def test_addresses_that_are_wrong_say_how_they_should_be(tmp_path, monkeypatch):
         assert text in str(error.value), address
         assert "s3cret" not in str(error.value)
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    monkeypatch.delenv("HOME")
     monkeypatch.setattr(Path, "home", no_home)
     with pytest.raises(UsageError, match="has no home folder for one; name it with --archive"):
         Archive.open(None)
