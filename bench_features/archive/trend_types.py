@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from bench_master.formatting import listed
 from bench_master.verdicts.change_points import State
 from bench_master.verdicts.decision import Word
 
@@ -99,10 +100,9 @@ class TrendBreak(Struct, frozen=True):
         return facts_text(self.facts)
 
 
-def facts_text(facts: Sequence[FactChange], most: int = 3) -> str:
+def facts_text(facts: Sequence[FactChange]) -> str:
     """Return changed facts in words: ``kernel 6.1 -> 6.8``."""
-    shown = [f"{one.name} {one.before} -> {one.after}" for one in facts[:most]]
-    return ", ".join(shown) + (f" and {len(facts) - most} more" if len(facts) > most else "")
+    return listed([f"{one.name} {one.before} -> {one.after}" for one in facts], 3)
 
 
 class TrendReport(Struct, frozen=True):

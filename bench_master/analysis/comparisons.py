@@ -85,7 +85,7 @@ class Evidence(Struct, frozen=True):
     def alpha(self) -> float:
         """Return how often any of the comparisons may err at this end of the run."""
         # Which rounds judge a claim was fixed before the first of them: an extension is no second chance.
-        return ALPHA if self.claimed else extension_level(self.extensions, ALPHA)
+        return ALPHA if self.claimed else extension_level(self.extensions)
 
     @property
     def extensions(self) -> int:
@@ -164,7 +164,7 @@ def build_verdicts(
                 exploratory=len(pairs) if claims else 0,
                 margin=margin,
                 control="bonferroni-interval",
-                together=error_with_earlier_ends(evidence.extensions, ALPHA) if was_extended else None,
+                together=error_with_earlier_ends(evidence.extensions) if was_extended else None,
             ),
             design=_design_report(evidence, design),
             runs=RunChecksReport(

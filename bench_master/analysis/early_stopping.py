@@ -21,7 +21,6 @@ from bench_master.analysis.verdict_types import (
     VerdictsReport,
 )
 from bench_master.scenario.model import originals
-from bench_master.verdicts.decision import ALPHA
 from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.stopping import (
     FEWEST_ROUNDS,
@@ -155,7 +154,7 @@ def stopping_flags(looks: Looks | None, extensions: Sequence[int]) -> list[FlagR
     """Return a note on the effects of a run that stopped early, and one on a run that was extended."""
     if extensions:
         count = len(extensions)
-        levels = {"level": extension_level(count, ALPHA), "together": error_with_earlier_ends(count, ALPHA)}
+        levels = {"level": extension_level(count), "together": error_with_earlier_ends(count)}
         reason = because(Code.EXTENDED, trials=sum(extensions), **levels)
         return [FlagReport(kind="extended", where="", level="note", p=None, size=None, reason=reason)]
     if looks is None or looks.ended != "settled":

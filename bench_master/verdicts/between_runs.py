@@ -22,11 +22,11 @@ from msgspec.structs import replace
 
 from bench_master.verdicts import decision
 from bench_master.verdicts.decision import Rules, TrialValues, Verdict
-from bench_master.verdicts.planning import POWER_QUANTILE
+from bench_master.verdicts.planning import POWER_QUANTILE, upper_spread
 from bench_master.verdicts.rank_sum import critical_rank_sum, rank_sum_p
 from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.signed_rank import Interval, Values
-from bench_master.verdicts.student import chi_squared_quantile, t_quantile, t_two_sided
+from bench_master.verdicts.student import t_quantile, t_two_sided
 
 MIN_ARCHIVE: Final = 5
 """Fewer earlier runs do not show how much runs differ."""
@@ -57,7 +57,7 @@ class RunLevels(Struct, frozen=True):
 
     def part(self, first: int, last: int | None = None) -> RunLevels:
         """Return the runs from `first` up to `last`, exclusive."""
-        return RunLevels(self.values[first:last], self.low[first:last], self.high[first:last])
+        return self.taken(range(len(self))[first:last])
 
     def taken(self, places: Sequence[int]) -> RunLevels:
         """Return the runs at these places, in this order."""
@@ -127,8 +127,7 @@ def new_runs_needed(earlier: RunLevels, effect: float) -> int | None:
 
     As the spread of few runs is itself uncertain, this takes the upper 80 % bound of it.
     """
-    m = len(earlier)
-    spread = float(earlier.values.std(ddof=1)) * math.sqrt((m - 1) / chi_squared_quantile(0.2, m - 1))
+    spread, m = upper_spread(earlier.values), len(earlier)
     enough = (j for j in range(1, MAX_NEW_RUNS + 1) if smallest_effect(spread, m, j) <= effect)
     return next(enough, None)
 

@@ -153,12 +153,12 @@ def test_a_clear_answer_comes_early():
 
 def test_extensions_err_in_less_than_a_tenth_however_many():
     """The levels of all ends add up to less than twice the first, which nothing takes back."""
-    assert [extension_level(number, 0.05) for number in range(3)] == [0.05, 0.025, 0.0125]
-    assert [error_with_earlier_ends(number, 0.05) for number in (1, 2)] == pytest.approx([0.075, 0.0875])
-    assert error_with_earlier_ends(50, 0.05) <= 0.1
+    assert [extension_level(number) for number in range(3)] == [0.05, 0.025, 0.0125]
+    assert [error_with_earlier_ends(number) for number in (1, 2)] == pytest.approx([0.075, 0.0875])
+    assert error_with_earlier_ends(50) <= 0.1
     generator, wrong = np.random.default_rng(5), 0
     for _ in range(2000):
         rounds = generator.normal(size=20)
-        ends = ((rounds[:10], 0.05), (rounds, extension_level(1, 0.05)))
+        ends = ((rounds[:10], 0.05), (rounds, extension_level(1)))
         wrong += any(exact_interval(own, own, level).excludes_zero() for own, level in ends)
     assert 0.05 < wrong / 2000 <= 0.075
