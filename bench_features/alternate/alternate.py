@@ -264,7 +264,7 @@ def judged(series: Series, folder: Path, options: Options) -> VerdictsReport:
     """Return the comparison of the complete pairs; where the series goes on until settled, as a look judges it."""
     verdict_options = VerdictOptions(
         margin=series.margin,
-        accept=frozenset(options.comparison.accept),
+        accept=options.comparison.accept,
         **asdict(options.comparison.gates),
     )
     if not series.complete_pairs:

@@ -109,7 +109,7 @@ def check_verdict_options(
         raise UsageError(problem)
     if not options.earlier:  # the properties of earlier runs are not known here
         known = known_keys(treatments, hosts)
-        for name in sorted(options.accept - {*known}):
+        for name in sorted({*options.accept} - {*known}):
             raise UsageError(
                 f"--accept {name}: no property has this name{did_you_mean(name, known)}; the report lists the "
                 "properties that differ"
