@@ -112,14 +112,11 @@ def build_verdicts(
     labels = {index: ledger.treatments[index].labels for index in trials.measures}
     every = {index: own for index, own in labels.items() if not is_again(own)}
     judged = [index for index in every if ledger.outcomes[index]["done"] or not ledger.treatments[index].optional]
-    stored = header.verdicts
-    wanted = options.baseline or stored.baseline
-    baseline = {key: label_text(value) for key, value in wanted.items()}
-    pairs, against = find_pairs({index: every[index] for index in judged}, baseline)
+    pairs, against = find_pairs({index: every[index] for index in judged}, _baseline(header, options))
     claims = _claimed_pairs(claimed, trials, every, pairs) if claimed is not None else {}
     if not pairs and not claims:
         return None
-    margin = options.margin if options.margin is not None else stored.margin or DEFAULT_MARGIN
+    margin = options.margin if options.margin is not None else header.verdicts.margin or DEFAULT_MARGIN
     split = ledger.split_blocks()
     trials = trials.without(split)
     looks = find_looks(header, ledger.plan.looks, options.look)
@@ -240,10 +237,16 @@ def _is_primary(key: ClaimedComparison, trials: TrialTable) -> bool:
 # -- which treatments are compared -----------------------------------------------------------------------------------
 
 
-def why_no_verdict(treatments: Sequence[TreatmentReport], baseline: Mapping[str, str], *, noop: bool) -> Reason:
-    """Return why a run with these treatments, compared with this baseline, has no verdicts."""
-    if noop:
+def _baseline(header: Header, options: VerdictOptions) -> dict[str, str]:
+    wanted = options.baseline or header.verdicts.baseline
+    return {key: label_text(value) for key, value in wanted.items()}
+
+
+def why_no_verdict(header: Header, treatments: Sequence[TreatmentReport], options: VerdictOptions) -> Reason:
+    """Return why a run with these treatments has no verdicts."""
+    if header.noop:
         return because(Code.NOOP)
+    baseline = _baseline(header, options)
     ran = [entry for entry in treatments if not entry.skipped]
     skipped = [entry for entry in treatments if entry.skipped]
     lost = [entry for entry in skipped if baseline and _has(entry.treatment, baseline)]
