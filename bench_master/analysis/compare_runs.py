@@ -391,7 +391,7 @@ def _too_few_occasions(
     """Return why runs of too few occasions carry no word; empty if there are enough."""
     if design == "archive" and len(a) < MIN_ARCHIVE:
         return [*notes, because(Code.TOO_FEW_OCCASIONS, earlier=len(a), needed=MIN_ARCHIVE)]
-    if design == "occasions" and (min(len(a), len(b)) < MIN_OCCASIONS or not between_runs.can_rank(len(a), len(b))):
+    if design == "occasions" and min(len(a), len(b)) < MIN_OCCASIONS:
         return [_blocked(*runs)]
     return []
 
@@ -477,12 +477,12 @@ def _why_refused(
 
 def _within(sides: Sides, treatment: TreatmentSummary, rules: Rules) -> Verdict | None:
     """Return what the trials of one run each would say if runs did not differ: for the interval alone."""
-    trials = [run.treatments[treatment.title].trials for run in (sides.earlier[-1], sides.new[-1])]
     levels = []
-    for one in trials:
-        known = np.isfinite(one.values) & (one.values > 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            levels.append(RunLevels(*(np.log(part[known]) for part in (one.values, one.low, one.high))))
+    for run in (sides.earlier[-1], sides.new[-1]):
+        logs = run.treatments[treatment.title].trials.scaled(rules)
+        levels.append(
+            RunLevels(logs.values, logs.low, logs.high).taken(np.flatnonzero(np.isfinite(logs.values)).tolist())
+        )
     a, b = levels
     return between_runs.of_groups(a, b, rules) if between_runs.can_rank(len(a), len(b)) else None
 

@@ -170,17 +170,12 @@ def with_gates(
     outcomes = judge_gates([gate for gate in gates if gate.of_scenario], verdicts.comparisons, treatments)
     compared = verdicts.comparisons if earlier is None else earlier.comparisons
     outcomes += judge_gates([gate for gate in gates if not gate.of_scenario], compared, treatments)
-    return replace(verdicts, gates=outcomes, exit_code=gates_exit_code(outcomes))
+    return replace(verdicts, gates=outcomes, exit_code=int(ExitCode.gravest(each.exit_code for each in outcomes)))
 
 
 def unpassed_gates(outcomes: Iterable[GateReport]) -> list[str]:
     """Return a line for each gate that failed or could not be judged."""
     return [f"{each.gate}: {each.state}: {each.text}" for each in outcomes if each.state != "passed"]
-
-
-def gates_exit_code(outcomes: Iterable[GateReport]) -> int:
-    """Return what the gates alone make of the exit code."""
-    return int(ExitCode.gravest(outcome.exit_code for outcome in outcomes))
 
 
 def _judge(gate: Gate, comparison: ComparisonReport) -> GateReport:
@@ -189,7 +184,7 @@ def _judge(gate: Gate, comparison: ComparisonReport) -> GateReport:
     if comparison.verdict == "refused":
         return _outcome(gate, title, ExitCode.INCONCLUSIVE, f"{title} cannot be judged: the verdict is refused{why}")
     undecided = comparison.verdict == "inconclusive"
-    if undecided and hangs_on_lost_rounds(comparison):
+    if undecided and comparison.lost and comparison.has_reason(Code.DEPENDS_ON_FAILURES):
         text = f"{title} cannot be judged: {comparison.lost} rounds are missing, and the verdict depends on them"
         return _outcome(gate, title, ExitCode.INFRASTRUCTURE, text)
     condition = gate.condition
@@ -221,11 +216,6 @@ def _outcome(gate: Gate, comparison: str, code: ExitCode, text: str) -> GateRepo
 
 def _title(comparison: ComparisonReport) -> str:
     return f"{comparison.name} ({comparison.group})" if comparison.group else comparison.name
-
-
-def hangs_on_lost_rounds(comparison: ComparisonReport) -> bool:
-    """Return whether rounds without a value are what keeps a comparison from a word."""
-    return bool(comparison.lost) and comparison.has_reason(Code.DEPENDS_ON_FAILURES)
 
 
 def _truth(condition: VerdictCondition, comparison: ComparisonReport, *, somewhere: bool) -> bool | None:

@@ -77,7 +77,6 @@ class RunLevels(Struct, frozen=True):
 class Prediction(Struct, frozen=True):
     """Where new runs lie against what earlier ones predict. Differences of logarithms."""
 
-    earlier: int
     new: int
     difference: float
     """The mean of the new runs less that of the earlier ones."""
@@ -99,12 +98,12 @@ def predict(earlier: RunLevels, new: RunLevels, alpha: float = decision.ALPHA) -
     difference = float(new.values.mean() - earlier.values.mean())
     error = spread * math.sqrt(1.0 / j + 1.0 / m)
     if not error > 1e-12:  # noqa: PLR2004  rounding of equal values
-        return Prediction(m, j, difference, Interval(-math.inf, math.inf), 1.0, 0.0)
+        return Prediction(j, difference, Interval(-math.inf, math.inf), 1.0, 0.0)
     reach = t_quantile(1.0 - alpha / 2.0, m - 1) * error
     low = float(new.low.mean() - earlier.high.mean())
     high = float(new.high.mean() - earlier.low.mean())
     p = t_two_sided(abs(difference) / error, m - 1)
-    return Prediction(m, j, difference, Interval(low - reach, high + reach), p, spread)
+    return Prediction(j, difference, Interval(low - reach, high + reach), p, spread)
 
 
 def next_run(earlier: RunLevels) -> float:
@@ -141,9 +140,9 @@ def against_archive(earlier: RunLevels, new: RunLevels, rules: Rules) -> Verdict
     return replace(
         verdict,
         reason=verdict.reason if found.spread else because(Code.EARLIER_RUNS_ALIKE),
-        rounds=found.earlier,
-        smallest_effect=math.expm1(smallest_effect(found.spread, found.earlier, found.new, alpha)),
-        more_rounds=_more_new(earlier, found.new, rules) if verdict.word == "inconclusive" and found.spread else None,
+        rounds=len(earlier),
+        smallest_effect=math.expm1(smallest_effect(found.spread, len(earlier), len(new), alpha)),
+        more_rounds=_more_new(earlier, len(new), rules) if verdict.word == "inconclusive" and found.spread else None,
     )
 
 
