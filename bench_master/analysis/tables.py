@@ -65,17 +65,17 @@ class Tables:
         self._timed = has_times(header)
         self._treatments: Sequence[StoredTreatment] = header.treatments
         self._trials: Sequence[StoredTrial] = header.trials
-        self._blocks = np.array([entry[1] for entry in self._trials], np.int64)
-        self._warmup = np.array([bool(entry[2]) for entry in self._trials], np.bool_)
-        self._treatment_of = np.array([entry[0] for entry in self._trials], np.int64)
+        self._treatment_of, self._blocks, self._warmup = np.array([*self._trials, (-1, -1, 0)], np.int64).T
+        """Treatment, round and warm-up of each trial; the last are those of rows of no trial."""
         self._workers = {
             -1: "master",
             **{number: one_line(body.worker_id or str(number)) for number, body in run.sums.hosts.items()},
         }
-        brackets = run.sums.trial_brackets
-        self._begins = {trial: begin for trial, (begin, _) in brackets.items() if begin is not None}
-        self._ends = {trial: end for trial, (_, end) in brackets.items() if end is not None}
-        self._spans = _Spans(self._begins, self._ends)
+        self._begins, self._ends = np.full((2, len(self._trials)), -1)
+        """When each trial began and ended; -1 where that is not known."""
+        for trial, bracket in run.sums.trial_brackets.items():
+            if trial < len(self._trials):
+                self._begins[trial], self._ends[trial] = (-1 if at is None else at for at in bracket)
         self.labels = self._label_columns()
         """The treatments' labels as columns, with a row for each treatment and one, the last, for none."""
 
@@ -133,16 +133,8 @@ class Tables:
         }
 
     def _trial_columns(self, trials: Array) -> Table:
-        count = len(self._trials)
-        known = (trials >= 0) & (trials < count)
-        places = np.where(known, trials, 0)
-        if not count:
-            return {"trial": trials, "block": trials, "warmup": np.zeros(len(trials), np.bool_)}
-        return {
-            "trial": trials,
-            "block": np.where(known, self._blocks[places], -1),
-            "warmup": self._warmup[places] & known,
-        }
+        places = np.where((trials >= 0) & (trials < len(self._trials)), trials, -1)
+        return {"trial": trials, "block": self._blocks[places], "warmup": self._warmup[places] > 0}
 
     def _worker_column(self, workers: Array) -> Texts:
         numbers, places = np.unique(workers, return_inverse=True)
@@ -237,14 +229,10 @@ class Tables:
         workers, sources, names, units = (_shared_texts([one[part] for one in series], places) for part in range(4))
         instants = np.concatenate([np.zeros(0, np.int64), *times])
         known = instants >= 0
-        trials = self._spans.trials_at(instants)
-        within = (trials >= 0) & (trials < len(self._trials))
-        treatments = np.full(len(trials), -1)
-        treatments[within] = self._treatment_of[trials[within]]
-        warmup = np.zeros(len(trials), np.bool_)
-        warmup[within] = self._warmup[trials[within]]
+        trials = self._trials_at(instants)
+        within = trials >= 0
         return {
-            **self._labels_of(treatments),
+            **self._labels_of(self._treatment_of[trials]),
             "time_ns": _where(instants - self._began_ns, known),
             "worker": workers,
             "source": sources,
@@ -252,8 +240,18 @@ class Tables:
             "value": np.concatenate([np.zeros(0), *values]),
             "unit": units,
             "trial": _where(trials, within),
-            "warmup": _where(warmup, within),
+            "warmup": _where(self._warmup[trials] > 0, within),
         }
+
+    def _trials_at(self, times: Array) -> Array:
+        """Return the trial that was under way at each instant; -1 where none was."""
+        ran = np.flatnonzero(np.minimum(self._begins, self._ends) >= 0)
+        if not len(ran):
+            return np.full(len(times), -1)
+        ran = ran[np.lexsort((self._ends[ran], self._begins[ran]))]
+        places = np.searchsorted(self._begins[ran], times, side="right") - 1
+        within = (places >= 0) & (times <= self._ends[ran][places])
+        return np.where(within, ran[places], -1)
 
     def _trial_rows(self) -> Table:
         count = len(self._trials)
@@ -266,18 +264,13 @@ class Tables:
                 counts[outcome] += np.bincount(known["trial"][known["outcome"] == outcome], minlength=count)
             done = known[known["outcome"] == Outcome.DONE]
             sums += np.bincount(done["trial"], weights=done["end_ns"] - done["start_ns"], minlength=count)
-        trials = np.arange(count)
-        begins = np.array([self._begins.get(trial, 0) for trial in range(count)], np.int64)
-        ends = np.array([self._ends.get(trial, 0) for trial in range(count)], np.int64)
-        begun = np.array([trial in self._begins for trial in range(count)], np.bool_)
-        ended = np.array([trial in self._ends for trial in range(count)], np.bool_) & begun
         done_counts = counts[Outcome.DONE]
         means = np.rint(sums / np.maximum(done_counts, 1)).astype(np.int64)
         return {
-            **self._labels_of(self._treatment_of),
-            **self._trial_columns(trials),
-            "begin_ns": _where(begins - self._began_ns, begun),
-            "duration_ns": _where(ends - begins, ended),
+            **self._labels_of(self._treatment_of[:-1]),
+            **self._trial_columns(np.arange(count)),
+            "begin_ns": _where(self._begins - self._began_ns, self._begins >= 0),
+            "duration_ns": _where(self._ends - self._begins, np.minimum(self._begins, self._ends) >= 0),
             **{f"jobs_{outcome.name.lower()}": counts[outcome] for outcome in Outcome},
             "job_mean_ns": _where(means, (done_counts > 0) & self._timed),
         }
@@ -286,24 +279,6 @@ class Tables:
 def frame_name(name: str) -> str:
     """Return the name of a column in frames, whose times are seconds: ``duration_ns`` is ``duration_s``."""
     return f"{name.removesuffix('_ns')}_s" if name.endswith("_ns") else name
-
-
-class _Spans:
-    """The trials in the order of time."""
-
-    def __init__(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        spans = sorted((begin, ends[trial], trial) for trial, begin in begins.items() if trial in ends)
-        self._begins = np.array([span[0] for span in spans], np.int64)
-        self._ends = np.array([span[1] for span in spans], np.int64)
-        self._trials = np.array([span[2] for span in spans], np.int64)
-
-    def trials_at(self, times: Array) -> Array:
-        """Return the trial that was under way at each instant; -1 where none was."""
-        if not len(self._trials):
-            return np.full(len(times), -1)
-        places = np.searchsorted(self._begins, times, side="right") - 1
-        within = (places >= 0) & (times <= self._ends[places])
-        return np.where(within, self._trials[places], -1)
 
 
 def _where(values: Array, known: Any) -> Array:
