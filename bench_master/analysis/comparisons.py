@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.stats.block_types import Header
-from bench_common.thresholds import label_equals
+from bench_common.thresholds import has_labels
 from bench_master.analysis.answer import badness, is_better
 from bench_master.analysis.claims import ClaimedComparison, Claims, judge_claims
 from bench_master.analysis.early_stopping import Looks, find_looks, noise_floor, stopping_flags
@@ -249,17 +249,13 @@ def why_no_verdict(header: Header, treatments: Sequence[TreatmentReport], option
     baseline = _baseline(header, options)
     ran = [entry for entry in treatments if not entry.skipped]
     skipped = [entry for entry in treatments if entry.skipped]
-    lost = [entry for entry in skipped if baseline and _has(entry.treatment, baseline)]
-    if lost and not any(_has(entry.treatment, baseline) for entry in ran):
+    lost = [entry for entry in skipped if baseline and has_labels(entry.treatment, baseline.items())]
+    if lost and not any(has_labels(entry.treatment, baseline.items()) for entry in ran):
         name = ", ".join(f"{key}={value}" for key, value in baseline.items())
         return because(Code.BASELINE_SKIPPED, baseline=name, why=lost[0].skipped)
     if len(ran) < 2 and skipped:  # noqa: PLR2004  sides
         return because(Code.TREATMENTS_SKIPPED, ran=len(ran), title=skipped[0].title, why=skipped[0].skipped)
     return because(Code.ONE_TREATMENT if len(ran) < 2 else Code.NO_SHARED_JOB)  # noqa: PLR2004  sides
-
-
-def _has(own: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    return all(key in own and label_equals(own[key], value) for key, value in wanted.items())
 
 
 def find_pairs(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, str] | None) -> tuple[list[Pair], str]:
@@ -321,7 +317,7 @@ def _pairs_for(
 
     counterparts: dict[tuple[tuple[str, str], ...], int] = {}
     for index, own in labels.items():
-        if _has(own, baseline):
+        if has_labels(own, baseline.items()):
             counterparts.setdefault(rest(index), index)
 
     def counterpart(index: int) -> int | None:
@@ -334,7 +330,7 @@ def _pairs_for(
     pairs = [
         Pair(other, index, "", "")
         for index, own in labels.items()
-        if not _has(own, baseline) and (other := counterpart(index)) is not None
+        if not has_labels(own, baseline.items()) and (other := counterpart(index)) is not None
     ]
     return _named(pairs, labels, list(baseline))
 
