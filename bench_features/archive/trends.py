@@ -30,7 +30,7 @@ from bench_features.archive.types import Series, TrendPoint
 from bench_master.analysis.verdict_makers import words_of
 from bench_master.formatting import format_change, plural
 from bench_master.verdicts import between_runs
-from bench_master.verdicts.between_runs import MIN_ARCHIVE, RunLevels
+from bench_master.verdicts.between_runs import RunLevels
 from bench_master.verdicts.change_points import TREND_P, Outlook, find_steps, judge_newest
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN
 from bench_master.verdicts.signed_rank import Interval
@@ -86,7 +86,7 @@ def build_trend(
         changes = _changes(history, margin, measure)
     regime = (*outlook.regime, len(history.points) - 1) if outlook.state == "steady" else outlook.regime
     regime = () if outlook.state == "confirmed" else regime
-    expected = _expected(history.levels.taken(regime))
+    next_low, next_high = between_runs.expected(history.levels.taken(regime))
     return TrendReport(
         format=TREND_FORMAT,
         version=TREND_VERSION,
@@ -101,8 +101,8 @@ def build_trend(
         margin=margin,
         answer=_answer(series.title, changes, history.points),
         state=outlook.state,
-        next_low=expected[0] if expected else None,
-        next_high=expected[1] if expected else None,
+        next_low=next_low,
+        next_high=next_high,
         runs=[_run(point) for point in history.points],
         changes=changes,
         breaks=history.breaks,
@@ -192,13 +192,6 @@ def _changes(history: History, margin: float, measure: Primary) -> list[TrendCha
         )
         for first, kind, difference, interval in sorted(found, key=lambda one: one[0])
     ]
-
-
-def _expected(regime: RunLevels) -> tuple[float, float] | None:
-    if len(regime) < MIN_ARCHIVE:
-        return None
-    mean, reach = float(regime.values.mean()), between_runs.next_run(regime)
-    return math.exp(mean - reach), math.exp(mean + reach)
 
 
 def _answer(title: str, changes: Sequence[TrendChange], points: Sequence[TrendPoint]) -> str:

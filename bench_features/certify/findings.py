@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from bench_master.analysis.occasions import occasion_numbers
 from bench_master.analysis.verdict_types import DIRECTED_WORDS
 from bench_master.verdicts.planning import smallest_effect
 from bench_master.verdicts.quantiles import quantile
-from bench_master.verdicts.signed_rank import MIN_ROUNDS, estimate, exact_interval
+from bench_master.verdicts.spread import spread_of
 from bench_master.verdicts.student import binomial_interval
 
 PROMISED: Final = 0.05
@@ -159,12 +159,10 @@ def _ratio(values: Iterable[float | None]) -> Bounded | None:
 
 def bounded(values: Iterable[float | None]) -> Bounded | None:
     """Return the middle of values with its exact interval by signed ranks; None without any."""
-    known = np.array([value for value in values if value is not None])
-    if not len(known):
+    found = spread_of([value for value in values if value is not None], log=False)
+    if found is None:
         return None
-    interval = exact_interval(known, known, PROMISED)
-    ends: tuple[Any, Any] = (interval.low, interval.high) if len(known) >= MIN_ROUNDS else (None, None)
-    return Bounded(estimate(known), *ends)
+    return Bounded(found.middle, found.low, found.high) if found.is_interval else Bounded(found.middle, None, None)
 
 
 def probe_finding(runs: Iterable[CertifiedRun]) -> ProbeFinding | None:
@@ -182,11 +180,9 @@ def probe_finding(runs: Iterable[CertifiedRun]) -> ProbeFinding | None:
     correlation = bounded(one for one, _ in known)
     if correlation is None:
         return None
-    explains = correlation.low is not None and correlation.high is not None
-    explains = explains and not correlation.low <= 0.0 <= correlation.high  # type: ignore[operator]
     return ProbeFinding(
         r2=float(np.mean([one * one for one, _ in known])),
         chance=float(np.mean([1.0 / rounds for _, rounds in known])),
         correlation=correlation,
-        explains=explains,
+        explains=(correlation.low or 0.0) > 0.0 or (correlation.high or 0.0) < 0.0,
     )

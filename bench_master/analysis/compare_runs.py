@@ -583,11 +583,8 @@ def _with_next_run(comparison: ComparisonReport, sides: Sides) -> ComparisonRepo
         if len(a) and len(b):
             ratios.append(float(b[0] - a[0]))
     levels = RunLevels.exact(ratios)
-    regime = levels.part(current_regime(levels, sides.margin))
-    if len(regime) < MIN_ARCHIVE:
-        return comparison
-    mean, reach = float(regime.values.mean()), between_runs.next_run(regime)
-    return replace(comparison, next_low=math.exp(mean - reach), next_high=math.exp(mean + reach))
+    low, high = between_runs.expected(levels.part(current_regime(levels, sides.margin)))
+    return replace(comparison, next_low=low, next_high=high)
 
 
 # -- the archive --------------------------------------------------------------------------------------------------

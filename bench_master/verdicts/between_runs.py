@@ -116,6 +116,14 @@ def next_run(earlier: RunLevels) -> float:
     return t_quantile(1.0 - decision.ALPHA / 2.0, m - 1) * spread * math.sqrt(1.0 + 1.0 / m)
 
 
+def expected(earlier: RunLevels) -> tuple[float, float] | tuple[None, None]:
+    """Return the ends of where one more run like these is expected, no logarithms; None of too few runs."""
+    if len(earlier) < MIN_ARCHIVE:
+        return None, None
+    mean, reach = float(earlier.values.mean()), next_run(earlier)
+    return math.exp(mean - reach), math.exp(mean + reach)
+
+
 def smallest_effect(spread: float, earlier: int, new: int, alpha: float = decision.ALPHA) -> float:
     """Return the smallest difference that `new` runs against `earlier` ones show with a power of 80 %."""
     return (t_quantile(1.0 - alpha / 2.0, earlier - 1) + POWER_QUANTILE) * spread * math.sqrt(1 / new + 1 / earlier)
