@@ -30,7 +30,7 @@ from bench_common.errors import UsageError, WeighbridgeError
 from bench_common.safe_text import one_line, shorten
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.tables import Column, Table, Tables, Texts, frame_name
+from bench_master.analysis.tables import Column, Table, Tables, Texts, frame_name, shared_texts
 from bench_master.analysis.verdict_types import ComparisonReport
 from bench_master.reports import ReportSource
 from bench_master.reports.charts import registered_charts
@@ -232,9 +232,7 @@ def _comparison_columns(comparisons: Sequence[ComparisonReport]) -> Table:
         elif "int" in kinds:
             found[name] = np.array(values, np.int64)
         else:
-            names = list(dict.fromkeys(value for value in values if value is not None))
-            codes = [-1 if value is None else names.index(value) for value in values]
-            found[name] = Texts(np.array(codes, np.int32), names)
+            found[name] = shared_texts(values, np.arange(len(values)))
     return found
 
 

@@ -38,6 +38,7 @@ from bench_master.verdicts.change_points import TREND_P, Step, find_steps, stand
 from bench_master.verdicts.confounds import (
     ABSENT,
     Difference,
+    as_data,
     engine_differences,
     host_differences,
     program_differences,
@@ -327,11 +328,10 @@ def levels_of(
         if own is None:
             others.append(because(Code.NO_VALUE))
         elif own.measure.name != like.measure.name or own.measure.unit != like.measure.unit:
-            changes = [{"name": "primary", "values": [own.measure.name, like.measure.name]}]
-            others.append(because(Code.OTHER_PARAMETERS, changes=changes))
+            change = Difference("primary", own.measure.name, like.measure.name, "refusal")
+            others.append(because(Code.OTHER_PARAMETERS, changes=as_data([change])))
         elif changed := parameter_changes(own, like, accept):
-            changes = [{"name": one.name, "values": [one.a, one.b]} for one in changed]
-            others.append(because(Code.OTHER_PARAMETERS, changes=changes))
+            others.append(because(Code.OTHER_PARAMETERS, changes=as_data(changed)))
         elif not own.has_level:
             others.append(because(Code.NO_VALUE))
         else:

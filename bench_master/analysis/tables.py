@@ -138,7 +138,7 @@ class Tables:
 
     def _worker_column(self, workers: Array) -> Texts:
         numbers, places = np.unique(workers, return_inverse=True)
-        return _shared_texts([self._workers.get(number, str(number)) for number in numbers.tolist()], places)
+        return shared_texts([self._workers.get(number, str(number)) for number in numbers.tolist()], places)
 
     def _job_rows(self) -> Table:
         rows = self._rows("jobs", *_PLACES, "worker", "outcome", "start_ns", "end_ns", "uncertainty_ns", "wait_ns")
@@ -161,7 +161,7 @@ class Tables:
         for treatment, operation in pairs.T.tolist():
             known = self._treatments[treatment].operation_names if treatment < len(self._treatments) else ()
             names.append(one_line(known[operation]) if operation < len(known) else f"operation-{operation}")
-        return _shared_texts(names, places.reshape(-1))
+        return shared_texts(names, places.reshape(-1))
 
     def _tried_columns(self, rows: Mapping[str, Array]) -> Table:
         return {
@@ -203,10 +203,10 @@ class Tables:
                 np.array([record.treatment for record in records], np.int64),
                 np.array([record.trial for record in records], np.int64),
             ),
-            "name": _shared_texts([one_line(name) for _, name in pairs], places),
+            "name": shared_texts([one_line(name) for _, name in pairs], places),
             "value": np.array([record.value for record in records], np.float64),
-            "unit": _shared_texts([one_line(one.unit) for one in declared], places),
-            "direction": _shared_texts([one.direction and one_line(one.direction) for one in declared], places),
+            "unit": shared_texts([one_line(one.unit) for one in declared], places),
+            "direction": shared_texts([one.direction and one_line(one.direction) for one in declared], places),
         }
 
     def _declared(self, treatment: int, name: str) -> StoredMetric:
@@ -226,7 +226,7 @@ class Tables:
                     times.append(np.full(len(own), -1) if at is None else at)
                     values.append(own.astype(np.float64))
         places = np.repeat(np.arange(len(series)), [len(own) for own in values])
-        workers, sources, names, units = (_shared_texts([one[part] for one in series], places) for part in range(4))
+        workers, sources, names, units = (shared_texts([one[part] for one in series], places) for part in range(4))
         instants = np.concatenate([np.zeros(0, np.int64), *times])
         known = instants >= 0
         trials = self._trials_at(instants)
@@ -289,7 +289,7 @@ def _where(values: Array, known: Any) -> Array:
     return found
 
 
-def _shared_texts(names: Sequence[str | None], places: Array) -> Texts:
+def shared_texts(names: Sequence[str | None], places: Array) -> Texts:
     """Return a column of the text at each place; equal texts get one code, as frames require."""
     unique = list(dict.fromkeys(name for name in names if name is not None))
     code = {name: number for number, name in enumerate(unique)}
@@ -306,7 +306,7 @@ def _label_column(values: Sequence[Any]) -> Column:
     if known and all(type(value) in (int, float) for value in known):
         return np.array([np.nan if value is None else float(value) for value in values], np.float64)
     names = [None if value is None else _label_text(value) for value in values]
-    return _shared_texts(names, np.arange(len(names)))
+    return shared_texts(names, np.arange(len(names)))
 
 
 def _label_text(value: Any) -> str:
