@@ -22,7 +22,6 @@ from bench_common.files import write_whole
 Side = Literal["old", "new"]
 
 FILE: Final = "alternate.json"
-"""The file of a series."""
 CUT: Final = "cut"
 """The folder of the files of pairs that were cut: they count nowhere."""
 

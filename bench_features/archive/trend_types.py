@@ -48,7 +48,6 @@ class TrendChange(Struct, frozen=True):
     first: int
     """Place of the first run of the new level among `TrendReport.runs`."""
     run: str
-    """The id of that run."""
     created: str
     version: str
     kind: ChangeKind
@@ -80,9 +79,7 @@ class FactChange(Struct, frozen=True):
     name: str
     """Its name, such as ``kernel``."""
     before: str
-    """Its value in the run before."""
     after: str
-    """Its value from this run on."""
 
 
 class TrendBreak(Struct, frozen=True):
@@ -112,7 +109,6 @@ class TrendReport(Struct, frozen=True):
     """``weighbridge-trend``."""
     version: int
     series: str
-    """The key of the series."""
     scenario: str
     treatment: str
     labels: Mapping[str, Any]

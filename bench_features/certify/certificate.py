@@ -57,7 +57,6 @@ class RunComparison(Struct, frozen=True):
 
     treatment: HostText
     measure: ShortText
-    """Its primary measure, such as ``job.p50``."""
     word: Word
     ratio: float | None
     """The estimate; 1 is the truth."""
@@ -107,7 +106,6 @@ class CertifiedRun(Struct, frozen=True):
     """When, ISO 8601."""
     boot_id: ShortText
     took_s: float
-    """How long it took, all in all."""
     comparisons: tuple[RunComparison, ...]
     measures: tuple[RunMeasure, ...]
     series: tuple[RunSeries, ...]

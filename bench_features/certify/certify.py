@@ -100,7 +100,6 @@ class Options(Struct, frozen=True, kw_only=True):
     """Say nothing of each run."""
     verbose: bool
     terminal: TerminalOptions = DEFAULT_TERMINAL
-    """How to show it on a terminal."""
 
 
 def run(options: Options) -> int:
@@ -208,7 +207,6 @@ class Series:
 
 
 def _facts_here() -> dict[str, Fact]:
-    """Return the properties of this machine."""
     (answer,) = query_worker("--fingerprint")
     facts: dict[str, Fact] = answer["facts"]
     return facts

@@ -65,15 +65,11 @@ class Evidence(Struct, frozen=True):
     """What verdicts are made of."""
 
     header: Header
-    """Header of the stats file."""
     ledger: Aggregator
     """All that the file says of hosts, trials, jobs and metrics."""
     trials: TrialTable
-    """The value of each trial."""
     options: VerdictOptions
-    """What the command line says."""
     pairs: Sequence[Pair]
-    """The comparisons, which hold together."""
     margin: float
     """Smaller differences are *same*, as a share."""
     looks: Looks | None = None

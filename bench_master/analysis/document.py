@@ -602,7 +602,6 @@ def _mean(values: npt.NDArray[np.float64]) -> float:
 
 
 def _errors(ledger: Aggregator) -> list[ErrorReport]:
-    """Return the groups of errors, the most frequent first."""
     known = len(ledger.treatments)
     return [
         ErrorReport(

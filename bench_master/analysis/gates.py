@@ -400,7 +400,6 @@ def failures_exceed(header: Header, labels: Mapping[str, Any], failed: int) -> b
 
 
 def _own_limits(header: Header, labels: Mapping[str, Any]) -> list[Threshold]:
-    """Return the scenario's thresholds on the failed jobs of a treatment."""
     return [
         threshold
         for threshold in map(_parsed_threshold, header.thresholds)
