@@ -7,11 +7,11 @@ comparisons of a report hold together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations, pairwise
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -109,7 +109,8 @@ def build_verdicts(
     every = {index: own for index, own in labels.items() if not is_again(own)}
     judged = [index for index in every if ledger.outcomes[index]["done"] or not ledger.treatments[index].optional]
     pairs, against = find_pairs({index: every[index] for index in judged}, _baseline(header, options))
-    claims = _claimed_pairs(claimed, trials, every, pairs) if claimed is not None else {}
+    texts = {index: _texts(own) for index, own in every.items()}
+    claims = _claimed_pairs(claimed, trials, texts, pairs) if claimed is not None else {}
     if not pairs and not claims:
         return None
     margin = options.margin if options.margin is not None else header.verdicts.margin or DEFAULT_MARGIN
@@ -120,7 +121,7 @@ def build_verdicts(
     pairs = [pair for pair in pairs if frozenset((pair.a, pair.b)) not in taken]
     evidence = Evidence(header, ledger, trials, options, pairs, margin, looks)
     sides = SideDifferences(ledger, options.accept, margin)
-    own = replace(evidence, pairs=_twins(every, originals(one.labels for one in ledger.treatments)))
+    own = replace(evidence, pairs=_twins(texts, originals(one.labels for one in ledger.treatments)))
     repeated = [_compare_pair(pair, own, [], is_of_hosts=False) for pair in own.pairs]
     floor, floor_flags = noise_floor(repeated)
     position = position_effect(repeated)
@@ -204,7 +205,7 @@ def _judge_pair(
 
 
 def _claimed_pairs(
-    claimed: Claims, trials: TrialTable, labels: Mapping[int, Mapping[str, Any]], pairs: Sequence[Pair]
+    claimed: Claims, trials: TrialTable, labels: Mapping[int, Labels], pairs: Sequence[Pair]
 ) -> dict[ClaimedComparison, Pair]:
     """Return the pair of each comparison that was claimed, with the name that it has among all pairs, if any."""
     names = {(pair.a, pair.b): pair for pair in pairs}
@@ -214,15 +215,11 @@ def _claimed_pairs(
         table = trials if _is_primary(key, trials) else claimed.tables.get(measure)
         if table is None or not {a, b} <= table.measures.keys():
             continue
-        known = names.get((a, b)) or Pair(a, b, _short_name(labels[b], labels[a]), "")
+        own = _differing(labels[b], labels[a])
+        name = next(iter(own.values())) if len(own) == 1 else _as_text(own)
+        known = names.get((a, b)) or Pair(a, b, name, "")
         found[key] = replace(known, rounds=rounds)
     return found
-
-
-def _short_name(own: Mapping[str, Any], base: Mapping[str, Any]) -> str:
-    """Return what tells a treatment from another: the value of the only label that differs, or all that do."""
-    differing = [key for key in own if label_text(base.get(key)) != label_text(own[key])]
-    return label_text(own[differing[0]]) if len(differing) == 1 else _own_labels(own, base)
 
 
 def _is_primary(key: ClaimedComparison, trials: TrialTable) -> bool:
@@ -234,8 +231,7 @@ def _is_primary(key: ClaimedComparison, trials: TrialTable) -> bool:
 
 
 def _baseline(header: Header, options: VerdictOptions) -> dict[str, str]:
-    wanted = options.baseline or header.verdicts.baseline
-    return {key: label_text(value) for key, value in wanted.items()}
+    return dict(_texts(options.baseline or header.verdicts.baseline))
 
 
 def why_no_verdict(header: Header, treatments: Sequence[TreatmentReport], options: VerdictOptions) -> Reason:
@@ -260,99 +256,96 @@ def find_pairs(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, s
     Without a baseline the first label that varies among the treatments of a job decides, and the first treatment has
     its baseline's value. Environments are compared last: they mostly are other hosts.
     """
+    texts = {index: _texts(own) for index, own in labels.items()}
     if baseline:
-        return _pairs_for(labels, baseline, with_fewer_labels=True), _against(baseline)
-    jobs: dict[Any, list[int]] = {}
-    for index, own in labels.items():
+        bases = [index for index, own in labels.items() if has_labels(own, baseline.items())]
+        return _pairs_for(texts, list(baseline), bases, with_fewer_labels=True), _against(baseline)
+    jobs: dict[str | None, list[int]] = {}
+    for index, own in texts.items():
         jobs.setdefault(own.get("job"), []).append(index)
-    for key in _varying(jobs.values(), labels):
+    keys = dict.fromkeys(key for members in jobs.values() for key in _varying([texts[index] for index in members]))
+    for key in sorted(keys, key=lambda key: key == "environment"):
         # Each job has a first treatment of its own.
         found = [
-            (_pairs_for({index: labels[index] for index in members}, first), first)
+            (_pairs_for({index: texts[index] for index in members}, [key], bases), {key: first})
             for members in jobs.values()
-            if len(members) > 1 and key in labels[members[0]]
-            for first in [{key: label_text(labels[members[0]][key])}]
+            if len(members) > 1 and (first := texts[members[0]].get(key)) is not None
+            for bases in [[index for index in members if texts[index].get(key) == first]]
         ]
         pairs = [pair for own, _ in found for pair in own]
         if pairs:
             against = {_against(first) for own, first in found if own}
-            return _named(pairs, labels, [key]), against.pop() if len(against) == 1 else _subject([key])
+            return _named(pairs, texts, [key]), against.pop() if len(against) == 1 else _subject([key])
     # No treatment differs from another in one label alone.
     pairs = [
-        Pair(members[0], other, _own_labels(labels[other], labels[members[0]]), "")
+        Pair(members[0], other, _as_text(_differing(texts[other], texts[members[0]])), "")
         for members in jobs.values()
         for other in members[1:]
     ]
     return pairs, "Treatments against the first one"
 
 
-def _twins(labels: Mapping[int, Mapping[str, Any]], twins: Mapping[int, int]) -> list[Pair]:
+def _twins(labels: Mapping[int, Labels], twins: Mapping[int, int]) -> list[Pair]:
     """Return each treatment that ran a second time with itself."""
-    texts = {index: {key: label_text(value) for key, value in own.items()} for index, own in labels.items()}
-    every = dict.fromkeys(key for own in texts.values() for key in own)
-    varying = [key for key in every if len({own.get(key) for own in texts.values()}) > 1]
-    names = {index: " ".join(own[key] for key in varying if key in own) for index, own in texts.items()}
+    varying = _varying(list(labels.values()))
+    names = {index: " ".join(own[key] for key in varying if key in own) for index, own in labels.items()}
     return [Pair(first, again, names[first] or "a treatment", "") for again, first in twins.items() if first in names]
 
 
-def _varying(jobs: Iterable[Sequence[int]], labels: Mapping[int, Mapping[str, Any]]) -> list[str]:
-    """Return the labels that vary among the treatments of a job, in their order; the environment last."""
-    found: dict[str, None] = {}
-    for members in jobs:
-        for key in labels[members[0]]:
-            if len({label_text(labels[index].get(key)) for index in members}) > 1:
-                found[key] = None
-    return sorted(found, key=lambda key: key == "environment")
-
-
 def _pairs_for(
-    labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, str], *, with_fewer_labels: bool = False
+    labels: Mapping[int, Labels], keys: Sequence[str], bases: Sequence[int], *, with_fewer_labels: bool = False
 ) -> list[Pair]:
-    def rest(index: int) -> tuple[tuple[str, str], ...]:
-        return tuple((key, label_text(value)) for key, value in labels[index].items() if key not in baseline)
-
+    """Return each treatment with the one of `bases` that has its labels but for those of `keys`."""
+    rest = {index: tuple(item for item in own.items() if item[0] not in keys) for index, own in labels.items()}
     counterparts: dict[tuple[tuple[str, str], ...], int] = {}
-    for index, own in labels.items():
-        if has_labels(own, baseline.items()):
-            counterparts.setdefault(rest(index), index)
+    for index in bases:
+        counterparts.setdefault(rest[index], index)
 
     def counterpart(index: int) -> int | None:
-        own = rest(index)
+        own = rest[index]
         # A baseline may lack labels that mean nothing to it, as plain processes have no network of their own.
         fitting = [other for other in counterparts if set(other) <= set(own)]
         exact = own if own in counterparts else max(fitting, key=len, default=None) if with_fewer_labels else None
         return None if exact is None else counterparts[exact]
 
-    pairs = [
-        Pair(other, index, "", "")
-        for index, own in labels.items()
-        if not has_labels(own, baseline.items()) and (other := counterpart(index)) is not None
-    ]
-    return _named(pairs, labels, list(baseline))
+    found = {index: counterpart(index) for index in labels if index not in bases}
+    return _named([Pair(other, index, "", "") for index, other in found.items() if other is not None], labels, keys)
 
 
-def _named(pairs: Sequence[Pair], labels: Mapping[int, Mapping[str, Any]], keys: Sequence[str]) -> list[Pair]:
+def _named(pairs: Sequence[Pair], labels: Mapping[int, Labels], keys: Sequence[str]) -> list[Pair]:
     """Return the pairs with what tells each treatment from its baseline, and the groups from each other."""
-    others = [
-        key
-        for key in dict.fromkeys(key for pair in pairs for key in labels[pair.b])
-        if key not in keys and len({label_text(labels[pair.b].get(key)) for pair in pairs}) > 1
-    ]
+    own = [labels[pair.b] for pair in pairs]
+    others = [key for key in _varying(own) if key not in keys]
     return [
-        Pair(
-            pair.a,
-            pair.b,
-            " ".join(label_text(labels[pair.b][key]) for key in keys if key in labels[pair.b]),
-            " ".join(f"{key}={label_text(labels[pair.b][key])}" for key in others if key in labels[pair.b]),
+        replace(
+            pair,
+            name=" ".join(each[key] for key in keys if key in each),
+            group=_as_text({key: each[key] for key in others if key in each}),
         )
-        for pair in pairs
+        for pair, each in zip(pairs, own, strict=True)
     ]
 
 
-def _own_labels(own: Mapping[str, Any], base: Mapping[str, Any]) -> str:
-    return " ".join(
-        f"{key}={label_text(value)}" for key, value in own.items() if label_text(base.get(key)) != label_text(value)
-    )
+Labels: TypeAlias = Mapping[str, str]
+"""The labels of a treatment as texts."""
+
+
+def _texts(labels: Mapping[str, Any]) -> Labels:
+    return {key: label_text(value) for key, value in labels.items()}
+
+
+def _varying(every: Sequence[Labels]) -> list[str]:
+    """Return the labels that vary among treatments, in their order; one that a treatment lacks counts as null."""
+    keys = dict.fromkeys(key for own in every for key in own)
+    return [key for key in keys if len({own.get(key, "null") for own in every}) > 1]
+
+
+def _differing(own: Labels, base: Labels) -> Labels:
+    return {key: value for key, value in own.items() if base.get(key, "null") != value}
+
+
+def _as_text(labels: Labels) -> str:
+    return " ".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _against(baseline: Mapping[str, str]) -> str:
