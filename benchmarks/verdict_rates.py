@@ -31,7 +31,7 @@ from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
 from bench_master.run_data.trial_values import TrialTable, TrialValue, primary_of
 from bench_master.scenario.model import AGAIN
-from bench_master.verdicts.decision import TrialValues
+from bench_master.verdicts.between_runs import RunLevels
 from bench_master.verdicts.stopping import FEWEST_ROUNDS, is_settled
 
 Values = np.ndarray[Any, Any]
@@ -251,7 +251,7 @@ def a_run(number: int, began_s: float, level: float) -> RunSummary:
     """Return a run of one treatment whose trials all have this level, a logarithm."""
     title, labels = "engine=docker", dict[str, Any](engine="docker")
     definition = StoredTreatment(title=title, labels=labels, engine="docker")
-    trials = TrialValues.exact([math.exp(level)])
+    trials = RunLevels.exact(level).trials()
     return RunSummary(
         file=f"{number}.stats.gz", run_id=f"run-{number}", created=None, began_s=began_s, scenario="nightly",
         hosts={"blade-1": HostSummary({}, {}, {}, math.nan)}, harness="1", margin=None,

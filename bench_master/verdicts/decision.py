@@ -45,12 +45,6 @@ class TrialValues(Struct, frozen=True):
     band: BandKind | None = None
     """Why `low` and `high` differ, where they do: the larger reason."""
 
-    @classmethod
-    def exact(cls, values: Any) -> TrialValues:
-        """Return values that are known exactly."""
-        array = np.asarray(values, float)
-        return cls(array, array, array)
-
     @property
     def median(self) -> float | None:
         """The median of the finite values; None without any."""

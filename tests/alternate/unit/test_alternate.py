@@ -21,7 +21,7 @@ from bench_master.analysis.verdict_types import DIRECTED_WORDS
 from bench_master.cli import run_command_line
 from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
 from bench_master.run_data.trial_values import primary_of
-from bench_master.verdicts.decision import TrialValues
+from bench_master.verdicts.between_runs import RunLevels
 from bench_master.verdicts.stopping import is_settled
 
 SERIES = Series(command=("weigh", "native", "--", "true"), old="true", new="true", seed=5, pairs=6)
@@ -155,7 +155,7 @@ def a_run(number, level):
     labels = {"engine": "native"}
     definition = StoredTreatment(title="engine=native", labels=labels, engine="native")
     measure = primary_of(definition)
-    trials = TrialValues.exact([math.exp(level)])
+    trials = RunLevels.exact(level).trials()
     return RunSummary(
         file=f"{number}.stats.gz", run_id=f"run-{number}", created=None, began_s=600.0 * number, scenario="x",
         hosts={"blade-1": HostSummary({}, {}, {}, math.nan)}, harness="1", margin=None,
