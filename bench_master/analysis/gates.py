@@ -8,9 +8,9 @@ verdict decides, so that a gate and the report cannot contradict each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,9 +35,6 @@ from bench_master.formatting import format_change, format_change_interval
 from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.scenario.keys_run import unmatched_labels
 from bench_master.verdicts.reasons import Code
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 WORSE: Final = ("slower", "worse")
 BETTER: Final = ("faster", "better")

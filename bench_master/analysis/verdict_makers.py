@@ -62,5 +62,4 @@ def make_verdicts(report: VerdictsReport, labels: Mapping[str, Mapping[str, Any]
     `labels` are those of the run's treatments by title.
     """
     refused = dict.fromkeys(each.reason for each in report.comparisons if each.verdict == "refused" and each.reason)
-    answer = make_answer(report.comparisons, report.family.margin, labels or {}, report.archive, report.claims)
-    return replace(report, answer=answer, refused=list(refused))
+    return replace(report, answer=make_answer(report, labels or {}), refused=list(refused))
