@@ -72,10 +72,15 @@ class Evidence(Struct, frozen=True):
     pairs: Sequence[Pair]
     margin: float
     """Smaller differences are *same*, as a share."""
+    sides: SideDifferences
     looks: Looks | None = None
     """The looks at a run that went on until its verdicts were settled; None for a fixed number of rounds."""
     claimed: int = 0
     """How many comparisons were claimed before the first job, which hold together, if these are some of them."""
+    design: Design = Design("D")
+    """What the run's design allows."""
+    position: float | None = None
+    """The effect that a place in a round may have, a logarithm; None where that is not known."""
 
     @property
     def alpha(self) -> float:
@@ -119,16 +124,16 @@ def build_verdicts(
     looks = find_looks(header, ledger.plan.looks, options.look)
     taken = {frozenset(key[:2]) for key in claims if _is_primary(key, trials)}
     pairs = [pair for pair in pairs if frozenset((pair.a, pair.b)) not in taken]
-    evidence = Evidence(header, ledger, trials, options, pairs, margin, looks)
     sides = SideDifferences(ledger, options.accept, margin)
+    evidence = Evidence(header, ledger, trials, options, pairs, margin, sides, looks)
     own = replace(evidence, pairs=_twins(texts, originals(one.labels for one in ledger.treatments)))
     repeated = [_compare_pair(pair, own, [], is_of_hosts=False) for pair in own.pairs]
     floor, floor_flags = noise_floor(repeated)
     position = position_effect(repeated)
     design = grade_run(header, len(split), knows_position_effect=position is not None)
+    evidence = replace(evidence, design=design, position=position)
     judged_pairs = [*(pair for key, pair in claims.items() if _is_primary(key, trials)), *pairs]
     checks = RunChecks(ledger, trials, judged_pairs, margin, cancels=design.grade == "A")
-    judge = partial(_judge_pair, design=design, sides=sides, position=position)
     asked = []
     for key, pair in claims.items():
         assert claimed is not None
@@ -138,12 +143,12 @@ def build_verdicts(
             own_checks = RunChecks(ledger, own.trials, [pair], claimed.margin, cancels=design.grade == "A")
         asked.append((pair, own, own_checks))
     asked += [(pair, evidence, checks) for pair in pairs]
-    found = [judge(*one) for one in asked]
+    found = [_judge_pair(*one) for one in asked]
     others = [replace(report, exploratory=claimed is not None) for report, _ in found[len(claims) :]]
     of_claims = {key: report for key, (report, _) in zip(claims, found, strict=False)}
     comparisons = [*of_claims.values(), *others]
     # A look during the run asks only for what decides how long it goes on.
-    beside = [] if options.look is not None else _neighbours(others, evidence, design, checks, position)
+    beside = [] if options.look is not None else _neighbours(others, evidence, checks)
     # What holds for every comparison is said of the run.
     design = found[0][1] if len({grade.grade for _, grade in found}) == 1 else design
     measures = dict.fromkeys(own.trials.measures[pair.b].title for pair, own, _ in asked)
@@ -182,18 +187,11 @@ def build_verdicts(
     )
 
 
-def _judge_pair(
-    pair: Pair,
-    evidence: Evidence,
-    checks: RunChecks,
-    *,
-    design: Design,
-    sides: SideDifferences,
-    position: float | None,
-) -> tuple[ComparisonReport, Design]:
-    """Return a comparison, and what the design allows its sides; `position`: the effect of a place in a round."""
-    grade = grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b)))
-    refused_for = refusals(pair, evidence, grade, checks, sides)
+def _judge_pair(pair: Pair, evidence: Evidence, checks: RunChecks) -> tuple[ComparisonReport, Design]:
+    """Return a comparison, and what the design allows its sides."""
+    position = evidence.position
+    grade = grade_sides(evidence.design, *(list(evidence.sides.hosts(index)) for index in (pair.a, pair.b)))
+    refused_for = _refusals(pair, evidence, grade, checks)
     found = _compare_pair(pair, evidence, refused_for, is_of_hosts=grade.grade == "C")
     if evidence.header.order == "as-written" and position is not None:
         reason = because(Code.DEPENDS_ON_POSITION, effect=math.exp(position))
@@ -387,16 +385,12 @@ def _design_report(evidence: Evidence, design: Design) -> DesignReport:
 
 
 def _neighbours(
-    comparisons: Sequence[ComparisonReport],
-    evidence: Evidence,
-    design: Design,
-    checks: RunChecks,
-    position: float | None,
+    comparisons: Sequence[ComparisonReport], evidence: Evidence, checks: RunChecks
 ) -> list[ComparisonReport]:
     """Return each treatment against the next better one of its group, where their baseline does not lie between.
 
     The order of the values chooses these pairs, so their intervals hold together with those of all pairs of
-    treatments that it could have chosen. `position` is the effect that a place in rounds of a fixed order may have.
+    treatments that it could have chosen.
     """
     groups: dict[tuple[int, str, str], list[tuple[Pair, ComparisonReport]]] = {}
     for pair, found in zip(evidence.pairs, comparisons, strict=True):
@@ -404,11 +398,11 @@ def _neighbours(
         if is_ranked:
             groups.setdefault((pair.a, pair.group, found.measure), []).append((pair, found))
     possible = [pair for own in groups.values() for pair in combinations((pair for pair, _ in own), 2)]
-    if not possible or len(possible) > _MOST_PAIRS or design.grade == "C":
+    if not possible or len(possible) > _MOST_PAIRS or evidence.design.grade == "C":
         return []
-    own = replace(evidence, pairs=[Pair(a.b, b.b, "", "") for a, b in possible])
     # What else differs is told of each treatment and its baseline.
     sides = SideDifferences(evidence.ledger, evidence.options.accept, evidence.margin)
+    own = replace(evidence, pairs=[Pair(a.b, b.b, "", "") for a, b in possible], sides=sides)
     chosen = []
     for ranked in groups.values():
         ranked.sort(key=lambda one: badness(one[1]))
@@ -416,26 +410,19 @@ def _neighbours(
             if is_better(first) == is_better(second):
                 # The slower one is the baseline, so that the word is of the better one.
                 chosen.append(Pair(worse.b, better.b, better.name, worse.group))
-    reports: list[ComparisonReport] = []
-    for pair in chosen:
-        report, grade = _judge_pair(pair, own, checks, design=design, sides=sides, position=position)
-        reports += [report] if grade.grade != "C" else []
-    return reports
+    found_of = [_judge_pair(pair, own, checks) for pair in chosen]
+    return [report for report, grade in found_of if grade.grade != "C"]
 
 
 _MOST_PAIRS: Final = 45
 """Pairs of treatments (of 10 in a group) beyond which an interval of each one says nothing any more."""
 
 
-def refusals(
-    pair: Pair, evidence: Evidence, design: Design, checks: RunChecks, sides: SideDifferences
-) -> list[Reason]:
+def _refusals(pair: Pair, evidence: Evidence, design: Design, checks: RunChecks) -> list[Reason]:
     """Return why no word can be said of a pair; empty if one can."""
     trials = evidence.trials
     first, second = (trials.measures[index] for index in (pair.a, pair.b))
-    reasons = [] if design.allows_words else [*design.reasons]
-    unlike = sides.refusal(pair)
-    reasons += [unlike] if unlike is not None else []
+    reasons = [*(() if design.allows_words else design.reasons), evidence.sides.refusal(pair)]
     if (first.name, first.unit) != (second.name, second.unit):
         reasons.append(
             because(Code.UNLIKE_MEASURES, a=first.name, a_unit=first.unit, b=second.name, b_unit=second.unit)
@@ -450,12 +437,10 @@ def refusals(
             needed = jobs_needed(first.q)
             reasons.append(because(Code.TOO_FEW_JOBS, measure=first.name, needed=needed, fewest=fewest))
     if not evidence.header.noop:
-        limited = ceiling_refusal(
-            limits_of(evidence.ledger, index, trials.values(index).median, first) for index in (pair.a, pair.b)
-        )
-        reasons += [limited] if limited is not None else []
-    unsteady = checks.refusal(pair, cancels=design.grade == "A")
-    return [*reasons, *([unsteady] if unsteady is not None else [])]
+        limits = (limits_of(evidence.ledger, one, trials.values(one).median, first) for one in (pair.a, pair.b))
+        reasons.append(ceiling_refusal(limits))
+    reasons.append(checks.refusal(pair, cancels=design.grade == "A"))
+    return [one for one in reasons if one is not None]
 
 
 # -- one comparison --------------------------------------------------------------------------------------------------
