@@ -24,7 +24,7 @@ from bench_common.units import unix_seconds
 from bench_master.analysis.gates import failures_exceed
 from bench_master.analysis.harness_limits import limits_of
 from bench_master.analysis.parameters import parameter_differences, parameters
-from bench_master.analysis.verdict_makers import words_of
+from bench_master.analysis.verdict_makers import changed_word
 from bench_master.analysis.verdict_types import ChangeReport, NoiseFloorReport, PropertyReport
 from bench_master.formatting import plural
 from bench_master.run_data.aggregate import Aggregator
@@ -377,7 +377,6 @@ def changes_of(
     new = standing_out(levels, steps[-1].first if steps else 0, margin)
     found += [(new, len(runs) - new.new, new.new, new.p)] if new is not None else []
     measure = treatment.measure
-    worse, better = words_of(measure)
     return [
         ChangeReport(
             name=treatment.title,
@@ -390,7 +389,7 @@ def changes_of(
             low=math.exp(change.interval.low),
             high=math.exp(change.interval.high),
             p=p,
-            word=worse if (change.difference > 0.0) == (measure.direction == "lower") else better,
+            word=changed_word(measure, change.difference),
         )
         for change, first, count, p in found
     ]

@@ -24,6 +24,11 @@ def words_of(measure: Primary) -> tuple[Word, Word]:
     return ("slower", "faster") if measure.is_time_or_rate else ("worse", "better")
 
 
+def changed_word(measure: Primary, difference: float) -> Word:
+    """Return the word for a measure that changed by this."""
+    return words_of(measure)[(difference > 0.0) != (measure.direction == "lower")]
+
+
 def finite_or_none(value: float | None) -> float | None:
     """Return a number as reports have it: None for one that is not finite."""
     return float(value) if value is not None and math.isfinite(value) else None
