@@ -12,6 +12,7 @@ import stat
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -56,6 +57,13 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
         raise
 
 
+def user_folder(kind: str, default: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder ``weighbridge`` in ``$XDG_<kind>_HOME``, else in `default` below this user's home."""
+    # The XDG specification says to ignore a relative value.
+    named = Path(environ.get(f"XDG_{kind}_HOME", ""))
+    return (named if named.is_absolute() else Path(environ.get("HOME") or Path.home()) / default) / "weighbridge"
+
+
 def real_path(path: Path) -> Path:
     """Return a path without symbolic links; one that leads round and round stays as it is, for who opens it."""
     return Path(os.path.realpath(path))
@@ -79,6 +87,19 @@ def write_new(path: Path, text: str) -> None:
         except OSError:
             path.unlink(missing_ok=True)
             raise
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file: a kill leaves the one before, or this one. Raises `OSError`."""
+    written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with written.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        written.replace(path)
+    finally:
+        written.unlink(missing_ok=True)
 
 
 def _check_regular(path: str | os.PathLike[str], mode: int) -> None:

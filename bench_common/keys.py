@@ -25,7 +25,7 @@ from msgspec import Struct
 from zmq.utils import z85
 
 from bench_common.errors import UsageError, did_you_mean
-from bench_common.files import lock_within, open_regular
+from bench_common.files import lock_within, open_regular, user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,10 +78,7 @@ def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 def configuration_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """Return where this user's settings are: ``$XDG_CONFIG_HOME/weighbridge``, by default below ``~/.config``."""
-    base = environ.get("XDG_CONFIG_HOME", "")
-    # The XDG specification says to ignore a relative value.
-    root = Path(base) if base.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".config"
-    return root / "weighbridge"
+    return user_folder("CONFIG", ".config", environ)
 
 
 def worker_file(directory: Path, name: str) -> Path:

@@ -230,10 +230,11 @@ class Threshold(Struct, frozen=True):
 
     def matches_labels(self, labels: Mapping[str, Any]) -> bool:
         """Return whether it applies to a treatment with these labels."""
-        return _labels_match(self.where, labels)
+        return has_labels(labels, self.where)
 
 
-def _labels_match(where: Iterable[tuple[str, str]], labels: Mapping[str, Any]) -> bool:
+def has_labels(labels: Mapping[str, Any], where: Iterable[tuple[str, str]]) -> bool:
+    """Return whether labels have these values, as a user wrote them."""
     return all(key in labels and label_equals(labels[key], value) for key, value in where)
 
 
@@ -272,7 +273,7 @@ class VerdictCondition(Struct, frozen=True):
 
     def matches_labels(self, labels: Mapping[str, Any]) -> bool:
         """Return whether it applies to a treatment with these labels."""
-        return _labels_match(self.where, labels)
+        return has_labels(labels, self.where)
 
 
 def parse_verdict_condition(text: str) -> VerdictCondition:

@@ -10,8 +10,10 @@ Turns a number of one unit into another of its kind: what a threshold says into 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final
@@ -118,6 +120,14 @@ def parse_duration(text: str) -> float:
     if not re.fullmatch(DURATION_PATTERN[1:-1], text):
         raise ValueError("write the units of a duration from large to small, each once and without spaces: 1h30m")
     return float(sum(Fraction(number) * TIME_UNITS[unit] for number, unit in parts))
+
+
+def unix_seconds(created: object) -> float:
+    """Return a time of ISO 8601 as seconds since 1970; NaN for what is none."""
+    try:
+        return datetime.fromisoformat(str(created)).timestamp()
+    except (ValueError, OverflowError):
+        return math.nan
 
 
 def parse_rate(text: str) -> float:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
+
+from bench_common.errors import ExitCode, InfrastructureError, UsageError
 
 END_S: Final = 60.0
 """How long a process may take to end once it is interrupted."""
@@ -41,6 +44,30 @@ def run_process(
     except BaseException:
         _end(process)
         raise
+
+
+def run_master(
+    words: Sequence[str],
+    out: IO[bytes],
+    what: str,
+    *,
+    environ: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+    more: str = "",
+) -> None:
+    """Make a complete run by a sub-command of bench-master; `more` ends the message that it is not.
+
+    Raises `UsageError` for wrong options, `InfrastructureError` if it is incomplete, `KeyboardInterrupt`.
+    """
+    command = [sys.executable, "-m", "bench_master", *words]
+    # A run has limits of its own; this one only ends a wait for ever.
+    status = run_process(command, out, timeout_s=30 * 86_400.0, environ=environ, pass_fds=pass_fds)
+    if status in (ExitCode.OK, ExitCode.THRESHOLD, ExitCode.INCONCLUSIVE):
+        return
+    if status in (ExitCode.INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
+        raise KeyboardInterrupt
+    text = f"{what} ended with exit code {status}:\n{tail(Path(out.name))}{more}"
+    raise UsageError(text) if status == ExitCode.USAGE else InfrastructureError(text)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -21,7 +21,7 @@ from common import parser_of
 
 from bench_common.stats.block_types import Header, StoredHost, StoredTreatment
 from bench_common.stats.reader import Block
-from bench_master.analysis.claims import Claimed, find_registration
+from bench_master.analysis.claims import find_claims
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
 from bench_master.analysis.comparisons import build_verdicts
 from bench_master.analysis.gates import requested_gates, with_gates
@@ -31,7 +31,7 @@ from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
 from bench_master.run_data.trial_values import TrialTable, TrialValue, primary_of
 from bench_master.scenario.model import AGAIN
-from bench_master.verdicts.decision import TrialValues
+from bench_master.verdicts.between_runs import RunLevels
 from bench_master.verdicts.stopping import FEWEST_ROUNDS, is_settled
 
 Values = np.ndarray[Any, Any]
@@ -87,9 +87,8 @@ def judged(
     for event in events:
         ledger.add(Block("event", event))
     table = TrialTable({index: primary_of(one) for index, one in enumerate(header.treatments)}, values)
-    known, registration = VerdictOptions(**options), find_registration(header)
-    claimed = None if registration is None else Claimed(registration, {})
-    found = build_verdicts(header, ledger, table, known, claimed)
+    known = VerdictOptions(**options)
+    found = build_verdicts(header, ledger, table, known, find_claims(header))
     assert found is not None
     return with_gates(found, requested_gates(known, ()))
 
@@ -252,7 +251,7 @@ def a_run(number: int, began_s: float, level: float) -> RunSummary:
     """Return a run of one treatment whose trials all have this level, a logarithm."""
     title, labels = "engine=docker", dict[str, Any](engine="docker")
     definition = StoredTreatment(title=title, labels=labels, engine="docker")
-    trials = TrialValues.exact([math.exp(level)])
+    trials = RunLevels.exact(level).trials()
     return RunSummary(
         file=f"{number}.stats.gz", run_id=f"run-{number}", created=None, began_s=began_s, scenario="nightly",
         hosts={"blade-1": HostSummary({}, {}, {}, math.nan)}, harness="1", margin=None,

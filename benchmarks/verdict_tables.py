@@ -27,7 +27,7 @@ from bench_master.scenario.claims import registered
 from bench_master.scenario.model import Claim
 from bench_master.verdicts import between_runs, decision, planning, signed_rank
 from bench_master.verdicts.between_runs import RunLevels
-from bench_master.verdicts.decision import Rules, TrialValues
+from bench_master.verdicts.decision import Rules
 from bench_master.verdicts.quantiles import quantile
 from bench_master.verdicts.stopping import FEWEST_ROUNDS, GAP_ROUNDS, nominal_levels
 
@@ -116,7 +116,7 @@ def equal() -> Iterator[Row]:
 def by_gap(noise: str, rounds: int, comparisons: int, generator: np.random.Generator) -> str:
     """Return whether a family of equal treatments has a false word after a few rounds."""
     values = in_rounds(NOISES[noise](generator, rounds * (comparisons + 1)), comparisons + 1, generator)
-    sides = [TrialValues.exact(np.exp(own)) for own in values]
+    sides = [RunLevels.exact(own).trials() for own in values]
     rules = Rules(comparisons=comparisons)
     words = [decision.compare(sides[0], side, rules).word for side in sides[1:]]
     return "false word" if any(word in DIRECTED for word in words) else "none"
@@ -207,7 +207,7 @@ def looked_at(noise: str, comparisons: int, effect: float, sd: float, generator:
         for index in sorted(open_ones):
             found = values[index, :rounds] - values[0, :rounds]
             if rounds < FEWEST_ROUNDS:
-                a, b = (TrialValues.exact(np.exp(values[one, :rounds])) for one in (0, index))
+                a, b = (RunLevels.exact(values[one, :rounds]).trials() for one in (0, index))
                 word: str = decision.compare(a, b, Rules(comparisons=comparisons)).word
             else:
                 levels = nominal_levels(rounds, last)

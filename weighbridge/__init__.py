@@ -30,7 +30,7 @@ from bench_common.errors import UsageError, WeighbridgeError
 from bench_common.safe_text import one_line, shorten
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.tables import Batch, Column, Tables, Texts, frame_name, joined
+from bench_master.analysis.tables import Column, Table, Tables, Texts, frame_name, shared_texts
 from bench_master.analysis.verdict_types import ComparisonReport
 from bench_master.reports import ReportSource
 from bench_master.reports.charts import registered_charts
@@ -162,7 +162,7 @@ class Results:
         # A library that is missing is found before a large file is read.
         chosen = _choose_library(library or self._library)
         self._warn_if_incomplete()
-        return _finish(_in_seconds(joined([self._tables.empty(table), *self._tables.batches(table)])), chosen)
+        return _finish(_in_seconds(self._tables.table(table)), chosen)
 
     def _warn_if_incomplete(self) -> None:
         """Warn once where rows may be missing; the caller of a table is the place that is named."""
@@ -184,7 +184,7 @@ class Results:
         return "\n".join(_html_lines(self.document))
 
 
-def _finish(columns: Batch, library: Library) -> Any:
+def _finish(columns: Table, library: Library) -> Any:
     if library == "numpy":
         return _structured(columns)
     return _pandas_frame(columns) if library == "pandas" else _polars_frame(columns)
@@ -207,9 +207,9 @@ def _choose_library(asked: Library | None) -> Library:
     )
 
 
-def _in_seconds(columns: Batch) -> Batch:
+def _in_seconds(columns: Table) -> Table:
     """Return the columns with times in seconds as floats, NaN where there is none."""
-    found: Batch = {}
+    found: Table = {}
     for name, column in columns.items():
         if isinstance(column, Texts) or not name.endswith("_ns"):
             found[name] = column
@@ -218,9 +218,9 @@ def _in_seconds(columns: Batch) -> Batch:
     return found
 
 
-def _comparison_columns(comparisons: Sequence[ComparisonReport]) -> Batch:
+def _comparison_columns(comparisons: Sequence[ComparisonReport]) -> Table:
     """Return the plain fields of comparisons as columns; labels and lists are left out."""
-    found: Batch = {}
+    found: Table = {}
     for name, kind in ComparisonReport.__annotations__.items():
         values = [getattr(each, name) for each in comparisons]
         kinds = set(str(kind).split(" | ")) & {"str", "int", "float", "Word"}
@@ -232,13 +232,11 @@ def _comparison_columns(comparisons: Sequence[ComparisonReport]) -> Batch:
         elif "int" in kinds:
             found[name] = np.array(values, np.int64)
         else:
-            names = list(dict.fromkeys(value for value in values if value is not None))
-            codes = [-1 if value is None else names.index(value) for value in values]
-            found[name] = Texts(np.array(codes, np.int32), names)
+            found[name] = shared_texts(values, np.arange(len(values)))
     return found
 
 
-def _structured(columns: Batch) -> npt.NDArray[Any]:
+def _structured(columns: Table) -> npt.NDArray[Any]:
     """Return a structured array: texts are objects, and so is what is null in some rows; times are floats."""
     arrays = {name: _plain(column) for name, column in columns.items()}
     length = len(next(iter(arrays.values()), ()))
@@ -261,7 +259,7 @@ def _plain(column: Column) -> npt.NDArray[Any]:
     return column
 
 
-def _pandas_frame(columns: Batch) -> Any:
+def _pandas_frame(columns: Table) -> Any:
     import pandas as pd
 
     def series(column: Column) -> Any:
@@ -278,7 +276,7 @@ def _pandas_frame(columns: Batch) -> Any:
     return pd.DataFrame({name: series(column) for name, column in columns.items()})
 
 
-def _polars_frame(columns: Batch) -> Any:
+def _polars_frame(columns: Table) -> Any:
     import polars as pl
 
     def series(name: str, column: Column) -> Any:

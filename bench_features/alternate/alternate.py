@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from msgspec.structs import asdict
 
 from bench_common.argument_types import duration, int_range
 from bench_common.cli import WordsAfterDashes
-from bench_common.errors import ExitCode, InfrastructureError, UsageError
+from bench_common.errors import UsageError
 from bench_common.files import lock_within
 from bench_common.options import Option, add_options
 from bench_common.streams import tell
@@ -33,7 +32,7 @@ from bench_master.commands.compare import ComparisonOptions, judge_runs, write
 from bench_master.commands.run_signals import interruptible
 from bench_master.formatting import format_span, plural
 from bench_master.options.verdict import GATES_EPILOG
-from bench_master.run_process import run_process, tail
+from bench_master.run_process import run_master, run_process, tail
 from bench_master.verdicts.stopping import FEWEST_ROUNDS, MOST_ROUNDS, is_settled
 
 if TYPE_CHECKING:
@@ -45,10 +44,6 @@ RUNNERS: Final = ("run-scenario", "weigh")
 """Sub-commands that make a run."""
 _UNFIT: Final = ("-s", "--stats-file", "--resume", "--dry-run", "--noop")
 """Options with which a run is none of a series."""
-RUN_S: Final = 30 * 86_400.0
-"""A run has limits of its own; this one only ends a wait for ever."""
-_COUNTED: Final = (ExitCode.OK, ExitCode.THRESHOLD, ExitCode.INCONCLUSIVE)
-"""Exit codes of runs that are complete."""
 EXAMPLE: Final = (
     "bench-master alternate DIR --old 'git checkout -q v1 && make' --new 'git checkout -q v2 && make' -- "
     "weigh native -- ./program"
@@ -229,8 +224,8 @@ def _locked(folder: Path) -> Iterator[int]:
 def make_run(series: Series, folder: Path, *, setup_timeout_s: float, held: int) -> float:
     """Make the next run of a series; return how long it took, in seconds.
 
-    Raises `UsageError` if the build cannot be put in place or the run's options are wrong, `InfrastructureError` if
-    the run is incomplete. `held` is a descriptor that the processes keep open as long as they live.
+    Raises `UsageError` if the build cannot be put in place, and what `run_master` does. `held` is a descriptor that
+    the processes keep open as long as they live.
     """
     pair, side = series.next_run()
     file = run_file(folder, pair, side)
@@ -240,15 +235,8 @@ def make_run(series: Series, folder: Path, *, setup_timeout_s: float, held: int)
         _set_up(series, side, out, log, setup_timeout_s, held)
         _wait_for_next_second()
         words = [series.command[0], "--stats-file", str(file), *series.command[1:]]
-        status = run_process([sys.executable, "-m", "bench_master", *words], out, timeout_s=RUN_S, pass_fds=(held,))
-    if status in _COUNTED:
-        return time.monotonic() - began_s
-    text = f"{file.name}: the run ended with exit code {status}:\n{tail(log)}\nall of it: {log}"
-    if status == ExitCode.USAGE:
-        raise UsageError(text)
-    if status in (ExitCode.INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
-        raise KeyboardInterrupt
-    raise InfrastructureError(text)
+        run_master(words, out, f"{file.name}: the run", pass_fds=(held,), more=f"\nall of it: {log}")
+    return time.monotonic() - began_s
 
 
 def _set_up(series: Series, side: Side, out: IO[bytes], log: Path, timeout_s: float, held: int) -> None:
@@ -276,7 +264,7 @@ def judged(series: Series, folder: Path, options: Options) -> VerdictsReport:
     """Return the comparison of the complete pairs; where the series goes on until settled, as a look judges it."""
     verdict_options = VerdictOptions(
         margin=series.margin,
-        accept=frozenset(options.comparison.accept),
+        accept=options.comparison.accept,
         **asdict(options.comparison.gates),
     )
     if not series.complete_pairs:

@@ -8,7 +8,6 @@ a whole, in the same order.
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Final, Literal
@@ -18,11 +17,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from bench_common.errors import UsageError
+from bench_common.files import write_whole
 
 Side = Literal["old", "new"]
 
 FILE: Final = "alternate.json"
-"""The file of a series."""
 CUT: Final = "cut"
 """The folder of the files of pairs that were cut: they count nowhere."""
 
@@ -108,13 +107,7 @@ def load(folder: Path) -> Series | None:
 
 def save(series: Series, folder: Path) -> None:
     """Write the series: a kill leaves the one before, or this one."""
-    path = folder / FILE
-    written = path.with_suffix(".tmp")
-    with written.open("wb") as out:
-        out.write(msgspec.json.format(msgspec.json.encode(series), indent=2) + b"\n")
-        out.flush()
-        os.fsync(out.fileno())
-    written.replace(path)
+    write_whole(folder / FILE, msgspec.json.format(msgspec.json.encode(series), indent=2) + b"\n")
 
 
 def set_aside(series: Series, folder: Path) -> list[Path]:

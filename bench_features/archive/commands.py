@@ -78,9 +78,7 @@ class SubCommand(Struct, frozen=True):
     """One sub-command of ``archive``, in the form that modules of `bench_master.commands` have."""
 
     help: str
-    """What it does, for ``--help``."""
     Options: type[Any]
-    """The Struct that holds its command line."""
     run: Callable[[Any], int]
     """Runs with these options; returns the exit code."""
     configure: Callable[[Any], None] | None = None
@@ -225,7 +223,6 @@ def _time(seconds: float | None) -> str:
 
 
 def _state(run: ArchivedRun) -> str:
-    """Return what a run is in words."""
     report = run.report
     more = {"superseded": run.superseded}
     if report is not None:
@@ -269,7 +266,6 @@ class ShowOptions(Struct, frozen=True):
     verbose: bool = False
     """Show every property of the hosts."""
     terminal: TerminalOptions = DEFAULT_TERMINAL
-    """How to show it on a terminal."""
 
 
 def _run_show(options: ShowOptions) -> int:
@@ -360,7 +356,6 @@ class TrendOptions(Struct, frozen=True):
     format: Annotated[Literal["text", "json"], Option("--format", "format of the output (default: text)")] = "text"
     archive: ArchivePlace = None
     terminal: TerminalOptions = DEFAULT_TERMINAL
-    """How to show it on a terminal."""
 
 
 def _run_trend(options: TrendOptions) -> int:

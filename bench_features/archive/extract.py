@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from bench_common.safe_text import one_line, shorten
 from bench_common.stats.block_types import StoredTreatment
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import Primary
+from bench_common.units import unix_seconds
 from bench_features.archive.types import ArchivedRun, ArchivedTreatment
 from bench_master.analysis.document import document_of
 from bench_master.analysis.parameters import parameters
@@ -129,8 +129,5 @@ def _short(text: str) -> str:
 
 
 def _seconds(text: object) -> float | None:
-    try:
-        seconds = datetime.fromisoformat(str(text)).timestamp()
-    except (ValueError, OverflowError):
-        return None
+    seconds = unix_seconds(text)
     return seconds if 0 <= seconds < _END_S else None

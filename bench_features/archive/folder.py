@@ -5,7 +5,7 @@
     objects/ab/abcdef....stats.gz   a stats file under the SHA-256 of its content
     objects/tmp                     files that are being written
     acknowledged.jsonl              the changes that somebody knows of
-    index.sqlite3                   made again from the files where it is missing, older than they are or unreadable
+    index.msgpack                   made again from the files where it is missing, older than they are or unreadable
 
 A file appears under its name only when it is whole and on the disk: it is written beside its place and renamed.
 """
@@ -26,13 +26,13 @@ from typing import BinaryIO, Final
 import msgspec
 
 from bench_common.errors import InfrastructureError, UsageError
-from bench_common.files import open_regular
+from bench_common.files import open_regular, user_folder
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import SUFFIX
 
 VARIABLE: Final = "WEIGHBRIDGE_ARCHIVE"
 """Names the archive where no option does."""
-INDEX: Final = "index.sqlite3"
+INDEX: Final = "index.msgpack"
 ACKNOWLEDGED: Final = "acknowledged.jsonl"
 _PIECE: Final = 1 << 20
 _STALE_S: Final = 86_400.0
@@ -43,7 +43,12 @@ def find_folder(given: str | None) -> Path:
     text = given if given is not None else os.environ.get(VARIABLE) or None
     where = "--archive" if given is not None else VARIABLE
     if text is None:
-        return _default_folder()
+        try:
+            return user_folder("DATA", ".local/share")
+        except RuntimeError as error:
+            raise UsageError(
+                f"no archive is named, and this user has no home folder for one; name it with --archive or {VARIABLE}"
+            ) from error
     if not text.strip():
         raise UsageError(f"{where}: empty; expected a folder")
     if "://" in text:
@@ -58,18 +63,6 @@ def find_folder(given: str | None) -> Path:
     except OSError as error:
         raise UsageError(f"{where} {one_line(text)}: {error.strerror}; expected the folder of an archive") from error
     return folder.absolute()
-
-
-def _default_folder() -> Path:
-    data = os.environ.get("XDG_DATA_HOME") or ""
-    if data.startswith("/"):
-        return Path(data) / "weighbridge"
-    try:
-        return Path.home() / ".local" / "share" / "weighbridge"
-    except RuntimeError as error:
-        raise UsageError(
-            f"no archive is named, and this user has no home folder for one; name it with --archive or {VARIABLE}"
-        ) from error
 
 
 class Acknowledged(msgspec.Struct, frozen=True):

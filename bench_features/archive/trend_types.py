@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from bench_master.formatting import listed
 from bench_master.verdicts.change_points import State
 from bench_master.verdicts.decision import Word
 
@@ -47,7 +48,6 @@ class TrendChange(Struct, frozen=True):
     first: int
     """Place of the first run of the new level among `TrendReport.runs`."""
     run: str
-    """The id of that run."""
     created: str
     version: str
     kind: ChangeKind
@@ -79,9 +79,7 @@ class FactChange(Struct, frozen=True):
     name: str
     """Its name, such as ``kernel``."""
     before: str
-    """Its value in the run before."""
     after: str
-    """Its value from this run on."""
 
 
 class TrendBreak(Struct, frozen=True):
@@ -99,10 +97,9 @@ class TrendBreak(Struct, frozen=True):
         return facts_text(self.facts)
 
 
-def facts_text(facts: Sequence[FactChange], most: int = 3) -> str:
+def facts_text(facts: Sequence[FactChange]) -> str:
     """Return changed facts in words: ``kernel 6.1 -> 6.8``."""
-    shown = [f"{one.name} {one.before} -> {one.after}" for one in facts[:most]]
-    return ", ".join(shown) + (f" and {len(facts) - most} more" if len(facts) > most else "")
+    return listed([f"{one.name} {one.before} -> {one.after}" for one in facts], 3)
 
 
 class TrendReport(Struct, frozen=True):
@@ -112,7 +109,6 @@ class TrendReport(Struct, frozen=True):
     """``weighbridge-trend``."""
     version: int
     series: str
-    """The key of the series."""
     scenario: str
     treatment: str
     labels: Mapping[str, Any]

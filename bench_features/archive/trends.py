@@ -27,11 +27,11 @@ from bench_features.archive.trend_types import (
     TrendRun,
 )
 from bench_features.archive.types import Series, TrendPoint
-from bench_master.analysis.verdict_makers import words_of
+from bench_master.analysis.verdict_makers import changed_word
 from bench_master.formatting import format_change, plural
 from bench_master.verdicts import between_runs
-from bench_master.verdicts.between_runs import MIN_ARCHIVE, RunLevels
-from bench_master.verdicts.change_points import TREND_P, Outlook, find_steps, judge_newest
+from bench_master.verdicts.between_runs import RunLevels
+from bench_master.verdicts.change_points import TREND_P, find_steps, judge_newest
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN
 from bench_master.verdicts.signed_rank import Interval
 from bench_master.verdicts.spread import spread_of
@@ -80,13 +80,10 @@ def build_trend(
     """
     measure = measure or series.measure
     history = History(points, acknowledged)
-    outlook, changes = Outlook("few", (), 0), []
-    if history.points:
-        outlook = judge_newest(history.levels, margin, history.start)
-        changes = _changes(history, margin, measure)
+    outlook, changes = judge_newest(history.levels, margin, history.start), _changes(history, margin, measure)
     regime = (*outlook.regime, len(history.points) - 1) if outlook.state == "steady" else outlook.regime
     regime = () if outlook.state == "confirmed" else regime
-    expected = _expected(history.levels.taken(regime))
+    next_low, next_high = between_runs.expected(history.levels.taken(regime))
     return TrendReport(
         format=TREND_FORMAT,
         version=TREND_VERSION,
@@ -101,8 +98,8 @@ def build_trend(
         margin=margin,
         answer=_answer(series.title, changes, history.points),
         state=outlook.state,
-        next_low=expected[0] if expected else None,
-        next_high=expected[1] if expected else None,
+        next_low=next_low,
+        next_high=next_high,
         runs=[_run(point) for point in history.points],
         changes=changes,
         breaks=history.breaks,
@@ -163,7 +160,6 @@ def _run(point: TrendPoint) -> TrendRun:
 
 def _changes(history: History, margin: float, measure: Primary) -> list[TrendChange]:
     points, levels, breaks = history.points, history.levels, history.breaks
-    worse, better = words_of(measure)
     steps = find_steps(levels.values, margin, [one.first for one in breaks])
     found: list[tuple[int, ChangeKind, float, Interval]] = [
         (step.first, "step", step.difference, step.interval) for step in steps
@@ -183,7 +179,7 @@ def _changes(history: History, margin: float, measure: Primary) -> list[TrendCha
             created=iso(points[first].created),
             version=points[first].version,
             kind=kind,
-            word=worse if (difference > 0.0) == (measure.direction == "lower") else better,
+            word=changed_word(measure, difference),
             ratio=math.exp(difference),
             low=math.exp(interval.low),
             high=math.exp(interval.high),
@@ -192,13 +188,6 @@ def _changes(history: History, margin: float, measure: Primary) -> list[TrendCha
         )
         for first, kind, difference, interval in sorted(found, key=lambda one: one[0])
     ]
-
-
-def _expected(regime: RunLevels) -> tuple[float, float] | None:
-    if len(regime) < MIN_ARCHIVE:
-        return None
-    mean, reach = float(regime.values.mean()), between_runs.next_run(regime)
-    return math.exp(mean - reach), math.exp(mean + reach)
 
 
 def _answer(title: str, changes: Sequence[TrendChange], points: Sequence[TrendPoint]) -> str:

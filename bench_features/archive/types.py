@@ -67,7 +67,6 @@ class ArchivedRun(Struct, kw_only=True, omit_defaults=True):
     """The hash of its stats file's content."""
     state: RunState
     bytes: int
-    """Size of the stats file."""
     problem: str = ""
     """Why it enters no trend; empty if it does."""
     run_id: str | None = None

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from bench_common.errors import UsageError
-from bench_common.files import read_regular
+from bench_common.files import read_regular, user_folder, write_whole
 from bench_common.host_info import Fact, HostText, ShortText
 from bench_master.verdicts.confounds import are_alike, shown
 from bench_master.verdicts.decision import Word
@@ -57,7 +57,6 @@ class RunComparison(Struct, frozen=True):
 
     treatment: HostText
     measure: ShortText
-    """Its primary measure, such as ``job.p50``."""
     word: Word
     ratio: float | None
     """The estimate; 1 is the truth."""
@@ -107,7 +106,6 @@ class CertifiedRun(Struct, frozen=True):
     """When, ISO 8601."""
     boot_id: ShortText
     took_s: float
-    """How long it took, all in all."""
     comparisons: tuple[RunComparison, ...]
     measures: tuple[RunMeasure, ...]
     series: tuple[RunSeries, ...]
@@ -248,10 +246,8 @@ def machine_of(fingerprint: Mapping[str, Fact]) -> dict[str, Fact]:
 
 def kept_file(host: str, machine: Mapping[str, Fact], environ: Mapping[str, str] = os.environ) -> Path:
     """Return the file of a machine's certificate: in ``$XDG_DATA_HOME``, else in ``~/.local/share``."""
-    named = environ.get("XDG_DATA_HOME", "")
-    data = Path(named) if Path(named).is_absolute() else Path.home() / ".local" / "share"
     name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{host}-{machine.get('machine_id') or 'unknown'}")
-    return data / "weighbridge" / "certificates" / f"{name}.json"
+    return user_folder("DATA", ".local/share", environ) / "certificates" / f"{name}.json"
 
 
 def load(path: Path) -> Certificate | None:
@@ -274,15 +270,8 @@ def encode(certificate: Certificate) -> bytes:
 
 def save(certificate: Certificate, path: Path) -> None:
     """Write a certificate: a kill leaves the one before, or this one. Raises `UsageError` where it cannot."""
-    written = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with written.open("wb") as out:
-            out.write(encode(certificate))
-            out.flush()
-            os.fsync(out.fileno())
-        written.replace(path)
+        write_whole(path, encode(certificate))
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}; name another file") from error
-    finally:
-        written.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -100,7 +100,6 @@ class Options(Struct, frozen=True, kw_only=True):
     """Say nothing of each run."""
     verbose: bool
     terminal: TerminalOptions = DEFAULT_TERMINAL
-    """How to show it on a terminal."""
 
 
 def run(options: Options) -> int:
@@ -203,34 +202,18 @@ class Series:
     def certificate(self) -> Certificate:
         """Return the certificate of all runs."""
         assert self._last is not None
-        last = self._last
         earlier = self._before.runs if self._before is not None else ()
-        return certify_runs(
-            [*earlier, *self.runs],
-            host=_host_of(last.fingerprint, last.host),
-            machine=machine_of(last.fingerprint),
-            scenario=self._plan.scenario,
-            plan=self._plan.digest,
-            jobs=self._plan.jobs,
-            rounds=last.rounds,
-            margin=last.margin,
-            valid_days=self._options.valid,
-        )
-
-
-def _host_of(fingerprint: Any, otherwise: str = "unknown") -> str:
-    return str(fingerprint.get("hostname") or otherwise)
+        return certify_runs([*earlier, *self.runs], self._last, self._plan, self._options.valid)
 
 
 def _facts_here() -> dict[str, Fact]:
-    """Return the properties of this machine."""
     (answer,) = query_worker("--fingerprint")
     facts: dict[str, Fact] = answer["facts"]
     return facts
 
 
 def _kept(facts: dict[str, Fact]) -> tuple[Path, Certificate | None]:
-    path = kept_file(_host_of(facts), machine_of(facts))
+    path = kept_file(str(facts.get("hostname") or "unknown"), machine_of(facts))
     return path, load(path)
 
 

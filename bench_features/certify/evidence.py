@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -26,12 +26,11 @@ from bench_master.analysis.comparisons import build_verdicts
 from bench_master.analysis.run_checks import Pair, RunChecks
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import ComparisonReport
-from bench_master.plan import is_host_ceiling
 from bench_master.run_data.aggregate import SpeedReading
 from bench_master.run_data.measured import MeasuredRun, MetricsLook, trial_values
 from bench_master.run_data.trial_values import TrialTable
 from bench_master.scenario.keys_run import label_text
-from bench_master.scenario.model import AGAIN, is_again
+from bench_master.scenario.model import originals
 from bench_master.verdicts import diagnosis
 from bench_master.verdicts.quantiles import enough_jobs
 from bench_master.verdicts.signed_rank import estimate
@@ -68,7 +67,7 @@ def read_evidence(path: Path, took_s: float) -> Evidence:
         raise InfrastructureError(f"{path}: the run is not whole, or has no treatment that ran twice in each round")
     tables = {name: run.part(look).table(run.sums, "worst") for name, look in looks.items()}
     checks = RunChecks(run.sums, trials, twins, verdicts.family.margin, cancels=True)
-    header, titles = stats.header, {_second_title(stats.header, one): one.name for one in twins}
+    header, titles = stats.header, {stats.header.treatments[one.b].title: one.name for one in twins}
     (host, *_) = run.sums.hosts.values()
     fingerprint = host.fingerprint or {}
     record = CertifiedRun(
@@ -82,7 +81,7 @@ def read_evidence(path: Path, took_s: float) -> Evidence:
     )
     return Evidence(
         run=record,
-        host=str(host.host or "this machine"),
+        host=str(fingerprint.get("hostname") or host.host or "this machine"),
         fingerprint=fingerprint,
         rounds=verdicts.design.rounds,
         margin=verdicts.family.margin,
@@ -91,33 +90,17 @@ def read_evidence(path: Path, took_s: float) -> Evidence:
 
 def tell_apart(header: Header) -> list[Pair]:
     """Give each treatment that ran twice, and its twin, a label by which they are compared; return them."""
-    plain: dict[tuple[tuple[str, str], ...], int] = {}
-    treatments = list(header.treatments)
-    for index, one in enumerate(treatments):
-        own = one.labels
-        if not is_again(own) and not is_host_ceiling(own):
-            plain[_texts(own)] = index
     found = []
-    for index, one in enumerate(treatments):
-        own = one.labels
-        first = plain.get(_texts(own)) if is_again(own) else None
-        if first is not None:
-            kept = {key: value for key, value in own.items() if key != AGAIN}
-            title = " ".join(f"{key}={label_text(value)}" for key, value in kept.items())
-            for place, side in ((first, FIRST), (index, SECOND)):
-                labels = {**kept, TWIN: side}
-                treatments[place] = replace(treatments[place], labels=labels, title=f"{title} {TWIN}={side}")
-            found.append(Pair(first, index, title, ""))
+    treatments = list(header.treatments)
+    for again, first in originals(one.labels for one in treatments).items():
+        kept = treatments[first].labels
+        title = " ".join(f"{key}={label_text(value)}" for key, value in kept.items())
+        for place, side in ((first, FIRST), (again, SECOND)):
+            labels = {**kept, TWIN: side}
+            treatments[place] = replace(treatments[place], labels=labels, title=f"{title} {TWIN}={side}")
+        found.append(Pair(first, again, title, ""))
     header.treatments = treatments
     return found
-
-
-def _texts(labels: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((key, label_text(value)) for key, value in labels.items() if key != AGAIN)
-
-
-def _second_title(header: Header, twins: Pair) -> str:
-    return header.treatments[twins.b].title
 
 
 def _comparison(title: str, one: ComparisonReport) -> RunComparison:

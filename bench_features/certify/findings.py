@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from bench_common.host_info import Fact
+from bench_common.units import unix_seconds
 from bench_features.certify.certificate import (
     Bounded,
     Certificate,
@@ -19,12 +19,15 @@ from bench_features.certify.certificate import (
     FalseWords,
     ProbeFinding,
     RunMeasure,
+    machine_of,
 )
+from bench_features.certify.evidence import Evidence
+from bench_features.certify.runs import RunPlan
 from bench_master.analysis.occasions import occasion_numbers
 from bench_master.analysis.verdict_types import DIRECTED_WORDS
 from bench_master.verdicts.planning import smallest_effect
 from bench_master.verdicts.quantiles import quantile
-from bench_master.verdicts.signed_rank import MIN_ROUNDS, estimate, exact_interval
+from bench_master.verdicts.spread import spread_of
 from bench_master.verdicts.student import binomial_interval
 
 PROMISED: Final = 0.05
@@ -36,46 +39,28 @@ _FLOOR_RUNS: Final = 20
 """Of fewer runs the largest difference is the floor."""
 
 
-def certify_runs(
-    runs: Sequence[CertifiedRun],
-    *,
-    host: str,
-    machine: Mapping[str, Fact],
-    scenario: str,
-    plan: str,
-    jobs: str,
-    rounds: int,
-    margin: float,
-    valid_days: int,
-) -> Certificate:
+def certify_runs(runs: Sequence[CertifiedRun], last: Evidence, plan: RunPlan, valid_days: int) -> Certificate:
     """Return the certificate of runs that were made by one plan on one machine, in the order of time."""
-    numbers = occasion_numbers([_seconds(run.began) for run in runs], [run.boot_id for run in runs])
+    numbers = occasion_numbers([unix_seconds(run.began) for run in runs], [run.boot_id for run in runs])
     series = [one for run in runs for one in run.series]
     return Certificate(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         valid_days=valid_days,
-        host=host,
-        machine=dict(machine),
-        scenario=scenario,
-        plan=plan,
-        jobs=jobs,
-        rounds=rounds,
-        margin=margin,
+        host=last.host,
+        machine=machine_of(last.fingerprint),
+        scenario=plan.scenario,
+        plan=plan.digest,
+        jobs=plan.jobs,
+        rounds=last.rounds,
+        margin=last.margin,
         occasions=len(set(numbers)),
         false_words=false_words(runs),
-        measures=tuple(_measures(runs, numbers, rounds)),
+        measures=tuple(_measures(runs, numbers, last.rounds)),
         place=_ratio(one.place for one in series),
         carry_over=_ratio(one.carry_over for one in series),
         probe=probe_finding(runs),
         runs=tuple(runs),
     ).sealed()
-
-
-def _seconds(began: str) -> float:
-    try:
-        return datetime.fromisoformat(began).timestamp()
-    except ValueError:
-        return math.nan
 
 
 def false_words(runs: Iterable[CertifiedRun]) -> FalseWords:
@@ -174,12 +159,10 @@ def _ratio(values: Iterable[float | None]) -> Bounded | None:
 
 def bounded(values: Iterable[float | None]) -> Bounded | None:
     """Return the middle of values with its exact interval by signed ranks; None without any."""
-    known = np.array([value for value in values if value is not None])
-    if not len(known):
+    found = spread_of([value for value in values if value is not None], log=False)
+    if found is None:
         return None
-    interval = exact_interval(known, known, PROMISED)
-    ends: tuple[Any, Any] = (interval.low, interval.high) if len(known) >= MIN_ROUNDS else (None, None)
-    return Bounded(estimate(known), *ends)
+    return Bounded(found.middle, found.low, found.high) if found.is_interval else Bounded(found.middle, None, None)
 
 
 def probe_finding(runs: Iterable[CertifiedRun]) -> ProbeFinding | None:
@@ -197,11 +180,9 @@ def probe_finding(runs: Iterable[CertifiedRun]) -> ProbeFinding | None:
     correlation = bounded(one for one, _ in known)
     if correlation is None:
         return None
-    explains = correlation.low is not None and correlation.high is not None
-    explains = explains and not correlation.low <= 0.0 <= correlation.high  # type: ignore[operator]
     return ProbeFinding(
         r2=float(np.mean([one * one for one, _ in known])),
         chance=float(np.mean([1.0 / rounds for _, rounds in known])),
         correlation=correlation,
-        explains=explains,
+        explains=(correlation.low or 0.0) > 0.0 or (correlation.high or 0.0) < 0.0,
     )

@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import shlex
-import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -15,10 +13,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from bench_common.engine_traits import engine_names
-from bench_common.errors import ExitCode, InfrastructureError, UsageError, did_you_mean
+from bench_common.errors import UsageError, did_you_mean
 from bench_features.certify.evidence import Evidence, read_evidence
 from bench_master.analysis.trust import shared_labels
-from bench_master.run_process import run_process, tail
+from bench_master.run_process import run_master
 from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.load import load_scenario
 
@@ -29,10 +27,6 @@ DEFAULT_COMMAND: Final = ("sh", "-c", "i=0; while [ $i -lt 2000 ]; do i=$((i+1))
 DEFAULT_IMAGE: Final = "weighbridge/base"
 DEFAULT_JOBS: Final = 20
 """Jobs of a trial: the fewest of which a 95th percentile can be told."""
-RUN_S: Final = 7 * 86_400.0
-"""A run has limits of its own; this one only ends a wait for ever."""
-_COUNTED: Final = (ExitCode.OK, ExitCode.THRESHOLD, ExitCode.INCONCLUSIVE)
-"""Exit codes of runs that are complete."""
 _HIDDEN_VARIABLES: Final = ("WEIGHBRIDGE_ARCHIVE", "GITHUB_")
 """What the beginnings of variables are that would make a run archive itself or tell a pull request."""
 
@@ -107,11 +101,7 @@ def _digest(what: object) -> str:
 
 
 def make_run(plan: RunPlan, folder: Path, number: int) -> Evidence:
-    """Make a run in a folder and return what it says.
-
-    Raises `UsageError` if its options are wrong, `InfrastructureError` if it is incomplete, `KeyboardInterrupt` if it
-    was interrupted.
-    """
+    """Make a run in a folder and return what it says; raise what `run_master` does."""
     file, log = folder / f"{number:04}.stats.gz", folder / f"{number:04}.log"
     reference = plan.reference
     if plan.document is not None:
@@ -122,10 +112,5 @@ def make_run(plan: RunPlan, folder: Path, number: int) -> Evidence:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_HIDDEN_VARIABLES)}
     began_s = time.monotonic()
     with log.open("wb") as out:
-        status = run_process([sys.executable, "-m", "bench_master", *words], out, timeout_s=RUN_S, environ=environ)
-    if status in _COUNTED:
-        return read_evidence(file, time.monotonic() - began_s)
-    if status in (ExitCode.INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
-        raise KeyboardInterrupt
-    text = f"run {number} of the certificate ended with exit code {status}:\n{tail(log)}"
-    raise UsageError(text) if status == ExitCode.USAGE else InfrastructureError(text)
+        run_master(words, out, f"run {number} of the certificate", environ=environ)
+    return read_evidence(file, time.monotonic() - began_s)

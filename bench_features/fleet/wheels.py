@@ -28,6 +28,7 @@ from msgspec import Struct
 
 from bench_common import registered
 from bench_common.errors import InfrastructureError
+from bench_common.files import user_folder
 from bench_common.safe_text import shorten
 
 DISTRIBUTION: Final = "weighbridge"
@@ -283,9 +284,7 @@ def _incompatible(target: PythonPlatform, reason: str) -> InfrastructureError:
 
 def wheel_cache() -> Path:
     """Return the folder in which this user's wheels are kept."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    cache = Path(named) if named.startswith("/") else Path("~/.cache").expanduser()
-    return cache / "weighbridge" / "wheels"
+    return user_folder("CACHE", ".cache") / "wheels"
 
 
 def _identity(target: PythonPlatform, content: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from bench_master.analysis.verdict_types import (
     ArchiveReport,
     ClaimsReport,
     ComparisonReport,
+    VerdictsReport,
     change_text,
     change_words,
     interval_text,
@@ -31,13 +32,7 @@ _TOO_FEW: Final = (
 _WORDS: Final[tuple[Word, ...]] = ("faster", "slower", "better", "worse", "same", "inconclusive", "refused")
 
 
-def make_answer(
-    comparisons: Sequence[ComparisonReport],
-    margin: float,
-    labels: Mapping[str, Mapping[str, Any]],
-    archive: ArchiveReport | None = None,
-    claims: ClaimsReport | None = None,
-) -> str:
+def make_answer(verdicts: VerdictsReport, labels: Mapping[str, Mapping[str, Any]]) -> str:
     """Return all verdicts as a sentence for each word, with one value a treatment.
 
     Such as ``Faster than docker (307 ms): native (3.86 ms, 79.6x as fast). Same within 3 %: crun (309 ms).``.
@@ -46,20 +41,21 @@ def make_answer(
     them, and the other comparisons come last, as exploratory ones. Without comparisons it is what the history of
     earlier runs says, or that nothing can be compared.
     """
-    if claims is not None:
-        return one_line(" ".join(_claims(comparisons, margin, labels, claims)))
-    if comparisons:
-        return one_line(_verdicts(comparisons, margin, labels))
+    archive, margin = verdicts.archive, verdicts.family.margin
+    if verdicts.claims is not None:
+        return one_line(" ".join(_claims(verdicts.claims, verdicts.comparisons, margin, labels)))
+    if verdicts.comparisons:
+        return one_line(_verdicts(verdicts.comparisons, margin, labels))
     if archive is None or archive.new:
         return "Refused: no treatment of the new run is in an earlier one, so there is nothing to compare."
     return one_line(_history(archive))
 
 
 def _claims(
+    claims: ClaimsReport,
     comparisons: Sequence[ComparisonReport],
     margin: float,
     labels: Mapping[str, Mapping[str, Any]],
-    claims: ClaimsReport,
 ) -> Iterator[str]:
     """Yield how many claims were kept, then the verdicts on them, then the exploratory ones."""
     states = Counter(each.state for each in claims.claims)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.errors import UsageError, did_you_mean
-from bench_common.thresholds import label_equals
+from bench_common.thresholds import has_labels
 from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, middle_of
 from bench_master.analysis.occasions import (
     are_pairs,
@@ -137,8 +137,8 @@ def choose_runs(
         for file, why in unreadable
     ]
     alone = len(earlier) == len(new) == 1
-    fresh, ids = _usable(new, set(), out, alone=alone)
-    past, _ = _usable(earlier, ids, out, alone=alone)
+    seen = set[str]()
+    fresh, past = (_usable(runs, seen, out, alone=alone) for runs in (new, earlier))
     like = fresh or past
     if alone and not past:
         raise UsageError(f"{new[0].file}: is the same run as {earlier[0].file}; name two runs")
@@ -155,20 +155,18 @@ def choose_runs(
     return Sides(kept, fresh, [*out, *others], _between(kept, fresh, options), options)
 
 
-def _usable(
-    runs: Sequence[RunSummary], seen: set[str], out: list[RunFileReport], *, alone: bool
-) -> tuple[list[RunSummary], set[str]]:
-    """Return the runs that count, in the order of time, and their ids together with those `seen`."""
-    found, ids = [], set(seen)
+def _usable(runs: Sequence[RunSummary], seen: set[str], out: list[RunFileReport], *, alone: bool) -> list[RunSummary]:
+    """Return the runs that count, in the order of time; add their ids to those `seen`."""
+    found = []
     for run in sorted(runs, key=lambda one: (math.isnan(one.began_s), one.began_s)):
-        if run.run_id is not None and run.run_id in ids:
+        if run.run_id is not None and run.run_id in seen:
             out.append(as_file(run, because(Code.UNUSABLE_RUN, kind="twice", detail="")))
         elif run.problem and not alone:
             out.append(as_file(run, run.problem))
         else:
             found.append(run)
-            ids.update({run.run_id} if run.run_id is not None else ())
-    return found, ids
+            seen.update({run.run_id} if run.run_id is not None else ())
+    return found
 
 
 def _alike(
@@ -324,11 +322,7 @@ def _comparisons(
 
 def _anchor_title(run: RunSummary, anchor: Mapping[str, str]) -> str:
     wanted = " ".join(f"{key}={value}" for key, value in anchor.items())
-    found = [
-        one.title
-        for one in run.treatments.values()
-        if all(key in one.labels and label_equals(one.labels[key], value) for key, value in anchor.items())
-    ]
+    found = [one.title for one in run.treatments.values() if has_labels(one.labels, anchor.items())]
     if len(found) != 1:
         known = {f"{key}={value}" for one in run.treatments.values() for key, value in one.labels.items()}
         what = "no treatment has" if not found else f"{len(found)} treatments have"
@@ -391,7 +385,7 @@ def _too_few_occasions(
     """Return why runs of too few occasions carry no word; empty if there are enough."""
     if design == "archive" and len(a) < MIN_ARCHIVE:
         return [*notes, because(Code.TOO_FEW_OCCASIONS, earlier=len(a), needed=MIN_ARCHIVE)]
-    if design == "occasions" and (min(len(a), len(b)) < MIN_OCCASIONS or not between_runs.can_rank(len(a), len(b))):
+    if design == "occasions" and min(len(a), len(b)) < MIN_OCCASIONS:
         return [_blocked(*runs)]
     return []
 
@@ -477,12 +471,12 @@ def _why_refused(
 
 def _within(sides: Sides, treatment: TreatmentSummary, rules: Rules) -> Verdict | None:
     """Return what the trials of one run each would say if runs did not differ: for the interval alone."""
-    trials = [run.treatments[treatment.title].trials for run in (sides.earlier[-1], sides.new[-1])]
     levels = []
-    for one in trials:
-        known = np.isfinite(one.values) & (one.values > 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            levels.append(RunLevels(*(np.log(part[known]) for part in (one.values, one.low, one.high))))
+    for run in (sides.earlier[-1], sides.new[-1]):
+        logs = run.treatments[treatment.title].trials.scaled(rules)
+        levels.append(
+            RunLevels(logs.values, logs.low, logs.high).taken(np.flatnonzero(np.isfinite(logs.values)).tolist())
+        )
     a, b = levels
     return between_runs.of_groups(a, b, rules) if between_runs.can_rank(len(a), len(b)) else None
 
@@ -589,11 +583,8 @@ def _with_next_run(comparison: ComparisonReport, sides: Sides) -> ComparisonRepo
         if len(a) and len(b):
             ratios.append(float(b[0] - a[0]))
     levels = RunLevels.exact(ratios)
-    regime = levels.part(current_regime(levels, sides.margin))
-    if len(regime) < MIN_ARCHIVE:
-        return comparison
-    mean, reach = float(regime.values.mean()), between_runs.next_run(regime)
-    return replace(comparison, next_low=math.exp(mean - reach), next_high=math.exp(mean + reach))
+    low, high = between_runs.expected(levels.part(current_regime(levels, sides.margin)))
+    return replace(comparison, next_low=low, next_high=high)
 
 
 # -- the archive --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ comparisons of a report hold together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations, pairwise
 from statistics import median
@@ -18,9 +18,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bench_common.stats.block_types import Header
-from bench_common.thresholds import label_equals
+from bench_common.thresholds import has_labels
 from bench_master.analysis.answer import badness, is_better
-from bench_master.analysis.claims import Claimed, judge_claims
+from bench_master.analysis.claims import ClaimedComparison, Claims, judge_claims
 from bench_master.analysis.early_stopping import Looks, find_looks, noise_floor, stopping_flags
 from bench_master.analysis.failed_sides import failed_jobs, failure_text
 from bench_master.analysis.harness_limits import ceiling_refusal, cpu_refusal, limits_of
@@ -52,7 +52,7 @@ from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.run_data.trial_values import Sides, TrialTable
 from bench_master.scenario.keys_run import label_text
-from bench_master.scenario.model import AGAIN, is_again
+from bench_master.scenario.model import is_again, originals
 from bench_master.verdicts.confounds import MIN_HOSTS, Design, grade_run, grade_sides
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, TrialValues, by_parts, compare
 from bench_master.verdicts.quantiles import enough_jobs, jobs_needed
@@ -65,27 +65,28 @@ class Evidence(Struct, frozen=True):
     """What verdicts are made of."""
 
     header: Header
-    """Header of the stats file."""
     ledger: Aggregator
     """All that the file says of hosts, trials, jobs and metrics."""
     trials: TrialTable
-    """The value of each trial."""
     options: VerdictOptions
-    """What the command line says."""
     pairs: Sequence[Pair]
-    """The comparisons, which hold together."""
     margin: float
     """Smaller differences are *same*, as a share."""
+    sides: SideDifferences
     looks: Looks | None = None
     """The looks at a run that went on until its verdicts were settled; None for a fixed number of rounds."""
     claimed: int = 0
     """How many comparisons were claimed before the first job, which hold together, if these are some of them."""
+    design: Design = Design("D")
+    """What the run's design allows."""
+    position: float | None = None
+    """The effect that a place in a round may have, a logarithm; None where that is not known."""
 
     @property
     def alpha(self) -> float:
         """Return how often any of the comparisons may err at this end of the run."""
         # Which rounds judge a claim was fixed before the first of them: an extension is no second chance.
-        return ALPHA if self.claimed else extension_level(self.extensions, ALPHA)
+        return ALPHA if self.claimed else extension_level(self.extensions)
 
     @property
     def extensions(self) -> int:
@@ -102,45 +103,37 @@ def build_verdicts(
     ledger: Aggregator,
     trials: TrialTable,
     options: VerdictOptions,
-    claimed: Claimed | None = None,
+    claimed: Claims | None = None,
 ) -> VerdictsReport | None:
     """Return the verdicts of a run; None where there are no two treatments to compare.
 
     Where claims are registered their comparisons come first; the others are exploratory. The options are checked: see
     `bench_master.analysis.gates.check_verdict_options`.
     """
-    judged = [
-        index
-        for index in trials.measures
-        if not is_again(ledger.treatments[index].labels)
-        and not (ledger.treatments[index].optional and not ledger.outcomes[index]["done"])
-    ]
-    stored = header.verdicts
-    wanted = options.baseline or stored.baseline
-    every = {index: dict(ledger.treatments[index].labels) for index in trials.measures}
-    again = {index: own for index, own in every.items() if is_again(own)}
-    every = {index: own for index, own in every.items() if index not in again}
-    baseline = {key: label_text(value) for key, value in wanted.items()}
-    pairs, against = find_pairs({index: every[index] for index in judged}, baseline)
-    claims = _claimed_pairs(claimed, trials, every, pairs) if claimed is not None else {}
+    labels = {index: ledger.treatments[index].labels for index in trials.measures}
+    every = {index: own for index, own in labels.items() if not is_again(own)}
+    judged = [index for index in every if ledger.outcomes[index]["done"] or not ledger.treatments[index].optional]
+    pairs, against = find_pairs({index: every[index] for index in judged}, _baseline(header, options))
+    texts = {index: _texts(own) for index, own in every.items()}
+    claims = _claimed_pairs(claimed, trials, texts, pairs) if claimed is not None else {}
     if not pairs and not claims:
         return None
-    margin = options.margin if options.margin is not None else stored.margin or DEFAULT_MARGIN
+    margin = options.margin if options.margin is not None else header.verdicts.margin or DEFAULT_MARGIN
     split = ledger.split_blocks()
     trials = trials.without(split)
     looks = find_looks(header, ledger.plan.looks, options.look)
     taken = {frozenset(key[:2]) for key in claims if _is_primary(key, trials)}
     pairs = [pair for pair in pairs if frozenset((pair.a, pair.b)) not in taken]
-    evidence = Evidence(header, ledger, trials, options, pairs, margin, looks)
     sides = SideDifferences(ledger, options.accept, margin)
-    own = replace(evidence, pairs=_twins(every, again))
+    evidence = Evidence(header, ledger, trials, options, pairs, margin, sides, looks)
+    own = replace(evidence, pairs=_twins(texts, originals(one.labels for one in ledger.treatments)))
     repeated = [_compare_pair(pair, own, [], is_of_hosts=False) for pair in own.pairs]
     floor, floor_flags = noise_floor(repeated)
     position = position_effect(repeated)
     design = grade_run(header, len(split), knows_position_effect=position is not None)
+    evidence = replace(evidence, design=design, position=position)
     judged_pairs = [*(pair for key, pair in claims.items() if _is_primary(key, trials)), *pairs]
     checks = RunChecks(ledger, trials, judged_pairs, margin, cancels=design.grade == "A")
-    judge = partial(_judge_pair, design=design, sides=sides, position=position)
     asked = []
     for key, pair in claims.items():
         assert claimed is not None
@@ -150,12 +143,12 @@ def build_verdicts(
             own_checks = RunChecks(ledger, own.trials, [pair], claimed.margin, cancels=design.grade == "A")
         asked.append((pair, own, own_checks))
     asked += [(pair, evidence, checks) for pair in pairs]
-    found = [judge(*one) for one in asked]
+    found = [_judge_pair(*one) for one in asked]
     others = [replace(report, exploratory=claimed is not None) for report, _ in found[len(claims) :]]
     of_claims = {key: report for key, (report, _) in zip(claims, found, strict=False)}
     comparisons = [*of_claims.values(), *others]
     # A look during the run asks only for what decides how long it goes on.
-    beside = [] if options.look is not None else _neighbours(others, evidence, design, checks, position)
+    beside = [] if options.look is not None else _neighbours(others, evidence, checks)
     # What holds for every comparison is said of the run.
     design = found[0][1] if len({grade.grade for _, grade in found}) == 1 else design
     measures = dict.fromkeys(own.trials.measures[pair.b].title for pair, own, _ in asked)
@@ -170,7 +163,7 @@ def build_verdicts(
                 exploratory=len(pairs) if claims else 0,
                 margin=margin,
                 control="bonferroni-interval",
-                together=error_with_earlier_ends(evidence.extensions, ALPHA) if was_extended else None,
+                together=error_with_earlier_ends(evidence.extensions) if was_extended else None,
             ),
             design=_design_report(evidence, design),
             runs=RunChecksReport(
@@ -187,25 +180,18 @@ def build_verdicts(
                 noise_floor=floor,
             ),
             environment=EnvironmentReport(sides.reports),
-            claims=None if claimed is None else judge_claims(claimed.registration, of_claims),
+            claims=None if claimed is None else judge_claims(claimed, of_claims),
             neighbours=beside,
         ),
         {one.title: one.labels for one in ledger.treatments},
     )
 
 
-def _judge_pair(
-    pair: Pair,
-    evidence: Evidence,
-    checks: RunChecks,
-    *,
-    design: Design,
-    sides: SideDifferences,
-    position: float | None,
-) -> tuple[ComparisonReport, Design]:
-    """Return a comparison, and what the design allows its sides; `position`: the effect of a place in a round."""
-    grade = grade_sides(design, list(sides.hosts(pair.a)), list(sides.hosts(pair.b)))
-    refused_for = refusals(pair, evidence, grade, checks, sides)
+def _judge_pair(pair: Pair, evidence: Evidence, checks: RunChecks) -> tuple[ComparisonReport, Design]:
+    """Return a comparison, and what the design allows its sides."""
+    position = evidence.position
+    grade = grade_sides(evidence.design, *(list(evidence.sides.hosts(index)) for index in (pair.a, pair.b)))
+    refused_for = _refusals(pair, evidence, grade, checks)
     found = _compare_pair(pair, evidence, refused_for, is_of_hosts=grade.grade == "C")
     if evidence.header.order == "as-written" and position is not None:
         reason = because(Code.DEPENDS_ON_POSITION, effect=math.exp(position))
@@ -215,30 +201,23 @@ def _judge_pair(
 
 # -- registered claims -----------------------------------------------------------------------------------------------
 
-ClaimedComparison: TypeAlias = tuple[int, int, str, int]
-"""Baseline, treatment, measure and number of rounds."""
-
 
 def _claimed_pairs(
-    claimed: Claimed, trials: TrialTable, labels: Mapping[int, Mapping[str, Any]], pairs: Sequence[Pair]
+    claimed: Claims, trials: TrialTable, labels: Mapping[int, Labels], pairs: Sequence[Pair]
 ) -> dict[ClaimedComparison, Pair]:
     """Return the pair of each comparison that was claimed, with the name that it has among all pairs, if any."""
     names = {(pair.a, pair.b): pair for pair in pairs}
     found = {}
-    for key in claimed.registration.comparisons():
+    for key in claimed.comparisons():
         a, b, measure, rounds = key
         table = trials if _is_primary(key, trials) else claimed.tables.get(measure)
         if table is None or not {a, b} <= table.measures.keys():
             continue
-        known = names.get((a, b)) or Pair(a, b, _short_name(labels[b], labels[a]), "")
+        own = _differing(labels[b], labels[a])
+        name = next(iter(own.values())) if len(own) == 1 else _as_text(own)
+        known = names.get((a, b)) or Pair(a, b, name, "")
         found[key] = replace(known, rounds=rounds)
     return found
-
-
-def _short_name(own: Mapping[str, Any], base: Mapping[str, Any]) -> str:
-    """Return what tells a treatment from another: the value of the only label that differs, or all that do."""
-    differing = [key for key in own if label_text(base.get(key)) != label_text(own[key])]
-    return label_text(own[differing[0]]) if len(differing) == 1 else _own_labels(own, base)
 
 
 def _is_primary(key: ClaimedComparison, trials: TrialTable) -> bool:
@@ -249,23 +228,24 @@ def _is_primary(key: ClaimedComparison, trials: TrialTable) -> bool:
 # -- which treatments are compared -----------------------------------------------------------------------------------
 
 
-def why_no_verdict(treatments: Sequence[TreatmentReport], baseline: Mapping[str, str], *, noop: bool) -> Reason:
-    """Return why a run with these treatments, compared with this baseline, has no verdicts."""
-    if noop:
+def _baseline(header: Header, options: VerdictOptions) -> dict[str, str]:
+    return dict(_texts(options.baseline or header.verdicts.baseline))
+
+
+def why_no_verdict(header: Header, treatments: Sequence[TreatmentReport], options: VerdictOptions) -> Reason:
+    """Return why a run with these treatments has no verdicts."""
+    if header.noop:
         return because(Code.NOOP)
+    baseline = _baseline(header, options)
     ran = [entry for entry in treatments if not entry.skipped]
     skipped = [entry for entry in treatments if entry.skipped]
-    lost = [entry for entry in skipped if baseline and _has(entry.treatment, baseline)]
-    if lost and not any(_has(entry.treatment, baseline) for entry in ran):
+    lost = [entry for entry in skipped if baseline and has_labels(entry.treatment, baseline.items())]
+    if lost and not any(has_labels(entry.treatment, baseline.items()) for entry in ran):
         name = ", ".join(f"{key}={value}" for key, value in baseline.items())
         return because(Code.BASELINE_SKIPPED, baseline=name, why=lost[0].skipped)
     if len(ran) < 2 and skipped:  # noqa: PLR2004  sides
         return because(Code.TREATMENTS_SKIPPED, ran=len(ran), title=skipped[0].title, why=skipped[0].skipped)
     return because(Code.ONE_TREATMENT if len(ran) < 2 else Code.NO_SHARED_JOB)  # noqa: PLR2004  sides
-
-
-def _has(own: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    return all(key in own and label_equals(own[key], value) for key, value in wanted.items())
 
 
 def find_pairs(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, str] | None) -> tuple[list[Pair], str]:
@@ -274,110 +254,96 @@ def find_pairs(labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, s
     Without a baseline the first label that varies among the treatments of a job decides, and the first treatment has
     its baseline's value. Environments are compared last: they mostly are other hosts.
     """
+    texts = {index: _texts(own) for index, own in labels.items()}
     if baseline:
-        return _pairs_for(labels, baseline, with_fewer_labels=True), _against(baseline)
-    jobs: dict[Any, list[int]] = {}
-    for index, own in labels.items():
+        bases = [index for index, own in labels.items() if has_labels(own, baseline.items())]
+        return _pairs_for(texts, list(baseline), bases, with_fewer_labels=True), _against(baseline)
+    jobs: dict[str | None, list[int]] = {}
+    for index, own in texts.items():
         jobs.setdefault(own.get("job"), []).append(index)
-    for key in _varying(jobs.values(), labels):
+    keys = dict.fromkeys(key for members in jobs.values() for key in _varying([texts[index] for index in members]))
+    for key in sorted(keys, key=lambda key: key == "environment"):
         # Each job has a first treatment of its own.
         found = [
-            (_pairs_for({index: labels[index] for index in members}, first), first)
+            (_pairs_for({index: texts[index] for index in members}, [key], bases), {key: first})
             for members in jobs.values()
-            if len(members) > 1 and key in labels[members[0]]
-            for first in [{key: label_text(labels[members[0]][key])}]
+            if len(members) > 1 and (first := texts[members[0]].get(key)) is not None
+            for bases in [[index for index in members if texts[index].get(key) == first]]
         ]
         pairs = [pair for own, _ in found for pair in own]
         if pairs:
             against = {_against(first) for own, first in found if own}
-            return _named(pairs, labels, [key]), against.pop() if len(against) == 1 else _subject([key])
+            return _named(pairs, texts, [key]), against.pop() if len(against) == 1 else _subject([key])
     # No treatment differs from another in one label alone.
     pairs = [
-        Pair(members[0], other, _own_labels(labels[other], labels[members[0]]), "")
+        Pair(members[0], other, _as_text(_differing(texts[other], texts[members[0]])), "")
         for members in jobs.values()
         for other in members[1:]
     ]
     return pairs, "Treatments against the first one"
 
 
-def _twins(labels: Mapping[int, Mapping[str, Any]], again: Mapping[int, Mapping[str, Any]]) -> list[Pair]:
+def _twins(labels: Mapping[int, Labels], twins: Mapping[int, int]) -> list[Pair]:
     """Return each treatment that ran a second time with itself."""
-    texts = {index: {key: label_text(value) for key, value in own.items()} for index, own in labels.items()}
-    varying = [
-        key for key in dict.fromkeys(key for own in texts.values() for key in own) if _varies(key, texts.values())
-    ]
-    first = {tuple(label_text(value) for value in own.values()): index for index, own in labels.items()}
-    found = []
-    for index, own in again.items():
-        twin = first.get(tuple(label_text(value) for key, value in own.items() if key != AGAIN))
-        if twin is not None:
-            name = " ".join(texts[twin][key] for key in varying if key in texts[twin])
-            found.append(Pair(twin, index, name or "a treatment", ""))
-    return found
-
-
-def _varies(key: str, labels: Iterable[Mapping[str, str]]) -> bool:
-    return len({own.get(key) for own in labels}) > 1
-
-
-def _varying(jobs: Iterable[Sequence[int]], labels: Mapping[int, Mapping[str, Any]]) -> list[str]:
-    """Return the labels that vary among the treatments of a job, in their order; the environment last."""
-    found: dict[str, None] = {}
-    for members in jobs:
-        for key in labels[members[0]]:
-            if len({label_text(labels[index].get(key)) for index in members}) > 1:
-                found[key] = None
-    return sorted(found, key=lambda key: key == "environment")
+    varying = _varying(list(labels.values()))
+    names = {index: " ".join(own[key] for key in varying if key in own) for index, own in labels.items()}
+    return [Pair(first, again, names[first] or "a treatment", "") for again, first in twins.items() if first in names]
 
 
 def _pairs_for(
-    labels: Mapping[int, Mapping[str, Any]], baseline: Mapping[str, str], *, with_fewer_labels: bool = False
+    labels: Mapping[int, Labels], keys: Sequence[str], bases: Sequence[int], *, with_fewer_labels: bool = False
 ) -> list[Pair]:
-    def rest(index: int) -> tuple[tuple[str, str], ...]:
-        return tuple((key, label_text(value)) for key, value in labels[index].items() if key not in baseline)
-
+    """Return each treatment with the one of `bases` that has its labels but for those of `keys`."""
+    rest = {index: tuple(item for item in own.items() if item[0] not in keys) for index, own in labels.items()}
     counterparts: dict[tuple[tuple[str, str], ...], int] = {}
-    for index, own in labels.items():
-        if _has(own, baseline):
-            counterparts.setdefault(rest(index), index)
+    for index in bases:
+        counterparts.setdefault(rest[index], index)
 
     def counterpart(index: int) -> int | None:
-        own = rest(index)
+        own = rest[index]
         # A baseline may lack labels that mean nothing to it, as plain processes have no network of their own.
         fitting = [other for other in counterparts if set(other) <= set(own)]
         exact = own if own in counterparts else max(fitting, key=len, default=None) if with_fewer_labels else None
         return None if exact is None else counterparts[exact]
 
-    pairs = [
-        Pair(other, index, "", "")
-        for index, own in labels.items()
-        if not _has(own, baseline) and (other := counterpart(index)) is not None
-    ]
-    return _named(pairs, labels, list(baseline))
+    found = {index: counterpart(index) for index in labels if index not in bases}
+    return _named([Pair(other, index, "", "") for index, other in found.items() if other is not None], labels, keys)
 
 
-def _named(pairs: Sequence[Pair], labels: Mapping[int, Mapping[str, Any]], keys: Sequence[str]) -> list[Pair]:
+def _named(pairs: Sequence[Pair], labels: Mapping[int, Labels], keys: Sequence[str]) -> list[Pair]:
     """Return the pairs with what tells each treatment from its baseline, and the groups from each other."""
-    others = [
-        key
-        for key in dict.fromkeys(key for pair in pairs for key in labels[pair.b])
-        if key not in keys and len({label_text(labels[pair.b].get(key)) for pair in pairs}) > 1
-    ]
+    own = [labels[pair.b] for pair in pairs]
+    others = [key for key in _varying(own) if key not in keys]
     return [
-        Pair(
-            pair.a,
-            pair.b,
-            " ".join(label_text(labels[pair.b][key]) for key in keys if key in labels[pair.b]),
-            " ".join(f"{key}={label_text(labels[pair.b][key])}" for key in others if key in labels[pair.b]),
+        replace(
+            pair,
+            name=" ".join(each[key] for key in keys if key in each),
+            group=_as_text({key: each[key] for key in others if key in each}),
         )
-        for pair in pairs
+        for pair, each in zip(pairs, own, strict=True)
     ]
 
 
-def _own_labels(own: Mapping[str, Any], base: Mapping[str, Any]) -> str:
-    return " ".join(
-        f"{key}={label_text(value)}" for key, value in own.items() if label_text(base.get(key)) != label_text(value)
-    )
+Labels: TypeAlias = Mapping[str, str]
+"""The labels of a treatment as texts."""
+
+
+def _texts(labels: Mapping[str, Any]) -> Labels:
+    return {key: label_text(value) for key, value in labels.items()}
+
+
+def _varying(every: Sequence[Labels]) -> list[str]:
+    """Return the labels that vary among treatments, in their order; one that a treatment lacks counts as null."""
+    keys = dict.fromkeys(key for own in every for key in own)
+    return [key for key in keys if len({own.get(key, "null") for own in every}) > 1]
+
+
+def _differing(own: Labels, base: Labels) -> Labels:
+    return {key: value for key, value in own.items() if base.get(key, "null") != value}
+
+
+def _as_text(labels: Labels) -> str:
+    return " ".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _against(baseline: Mapping[str, str]) -> str:
@@ -419,16 +385,12 @@ def _design_report(evidence: Evidence, design: Design) -> DesignReport:
 
 
 def _neighbours(
-    comparisons: Sequence[ComparisonReport],
-    evidence: Evidence,
-    design: Design,
-    checks: RunChecks,
-    position: float | None,
+    comparisons: Sequence[ComparisonReport], evidence: Evidence, checks: RunChecks
 ) -> list[ComparisonReport]:
     """Return each treatment against the next better one of its group, where their baseline does not lie between.
 
     The order of the values chooses these pairs, so their intervals hold together with those of all pairs of
-    treatments that it could have chosen. `position` is the effect that a place in rounds of a fixed order may have.
+    treatments that it could have chosen.
     """
     groups: dict[tuple[int, str, str], list[tuple[Pair, ComparisonReport]]] = {}
     for pair, found in zip(evidence.pairs, comparisons, strict=True):
@@ -436,11 +398,11 @@ def _neighbours(
         if is_ranked:
             groups.setdefault((pair.a, pair.group, found.measure), []).append((pair, found))
     possible = [pair for own in groups.values() for pair in combinations((pair for pair, _ in own), 2)]
-    if not possible or len(possible) > _MOST_PAIRS or design.grade == "C":
+    if not possible or len(possible) > _MOST_PAIRS or evidence.design.grade == "C":
         return []
-    own = replace(evidence, pairs=[Pair(a.b, b.b, "", "") for a, b in possible])
     # What else differs is told of each treatment and its baseline.
     sides = SideDifferences(evidence.ledger, evidence.options.accept, evidence.margin)
+    own = replace(evidence, pairs=[Pair(a.b, b.b, "", "") for a, b in possible], sides=sides)
     chosen = []
     for ranked in groups.values():
         ranked.sort(key=lambda one: badness(one[1]))
@@ -448,26 +410,19 @@ def _neighbours(
             if is_better(first) == is_better(second):
                 # The slower one is the baseline, so that the word is of the better one.
                 chosen.append(Pair(worse.b, better.b, better.name, worse.group))
-    reports: list[ComparisonReport] = []
-    for pair in chosen:
-        report, grade = _judge_pair(pair, own, checks, design=design, sides=sides, position=position)
-        reports += [report] if grade.grade != "C" else []
-    return reports
+    found_of = [_judge_pair(pair, own, checks) for pair in chosen]
+    return [report for report, grade in found_of if grade.grade != "C"]
 
 
 _MOST_PAIRS: Final = 45
 """Pairs of treatments (of 10 in a group) beyond which an interval of each one says nothing any more."""
 
 
-def refusals(
-    pair: Pair, evidence: Evidence, design: Design, checks: RunChecks, sides: SideDifferences
-) -> list[Reason]:
+def _refusals(pair: Pair, evidence: Evidence, design: Design, checks: RunChecks) -> list[Reason]:
     """Return why no word can be said of a pair; empty if one can."""
     trials = evidence.trials
     first, second = (trials.measures[index] for index in (pair.a, pair.b))
-    reasons = [] if design.allows_words else [*design.reasons]
-    unlike = sides.refusal(pair)
-    reasons += [unlike] if unlike is not None else []
+    reasons = [*(() if design.allows_words else design.reasons), evidence.sides.refusal(pair)]
     if (first.name, first.unit) != (second.name, second.unit):
         reasons.append(
             because(Code.UNLIKE_MEASURES, a=first.name, a_unit=first.unit, b=second.name, b_unit=second.unit)
@@ -482,12 +437,10 @@ def refusals(
             needed = jobs_needed(first.q)
             reasons.append(because(Code.TOO_FEW_JOBS, measure=first.name, needed=needed, fewest=fewest))
     if not evidence.header.noop:
-        limited = ceiling_refusal(
-            limits_of(evidence.ledger, index, trials.values(index).median, first) for index in (pair.a, pair.b)
-        )
-        reasons += [limited] if limited is not None else []
-    unsteady = checks.refusal(pair, cancels=design.grade == "A")
-    return [*reasons, *([unsteady] if unsteady is not None else [])]
+        limits = (limits_of(evidence.ledger, one, trials.values(one).median, first) for one in (pair.a, pair.b))
+        reasons.append(ceiling_refusal(limits))
+    reasons.append(checks.refusal(pair, cancels=design.grade == "A"))
+    return [one for one in reasons if one is not None]
 
 
 # -- one comparison --------------------------------------------------------------------------------------------------

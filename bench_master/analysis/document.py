@@ -32,7 +32,7 @@ from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import (
     required_percentiles,
 )
-from bench_master.analysis.claims import claimed_of, find_registration, other_measures
+from bench_master.analysis.claims import find_claims
 from bench_master.analysis.compare_runs import add_earlier_runs
 from bench_master.analysis.comparisons import build_verdicts, why_no_verdict
 from bench_master.analysis.gates import (
@@ -83,10 +83,8 @@ from bench_master.run_data.treatment_types import (
     TrialCounts,
 )
 from bench_master.run_data.validity import ranges, timing_error, timing_warning, timing_warnings
-from bench_master.scenario.keys_run import label_text
 from bench_master.scenario.model import is_again
 from bench_master.verdicts.diagnosis import MIN_DRIFT
-from bench_master.verdicts.reasons import Reason
 
 FORMAT: Final = "weighbridge-report"
 VERSION: Final = 2
@@ -131,10 +129,18 @@ def document_of(
     percentiles = sorted({*STANDARD_PERCENTILES, pctile, *required_percentiles(header.thresholds)})
     compared = _has_values_of_interest(run)
     wants_trials = compared or options.earlier or options.trend is not None
-    registration = find_registration(header) if compared else None
-    also = (*also, *other_measures(header, registration))
+    claims = find_claims(header) if compared else None
+    others = [] if claims is None else claims.other_measures(header)
     run.prepare(
-        {MetricsLook, SamplesLook, PackedJobs, StoreCourse, *({trial_values} if wants_trials else ()), *also},
+        {
+            MetricsLook,
+            SamplesLook,
+            PackedJobs,
+            StoreCourse,
+            *({trial_values} if wants_trials else ()),
+            *others,
+            *also,
+        },
         percentiles,
     )
     treatments = _treatments(run, percentiles, pctile)
@@ -142,8 +148,10 @@ def document_of(
     labels = [each.treatment for each in treatments]
     check_verdict_options(options, gates, labels, ledger.treatments, list(ledger.hosts.values()))
     table = run.trials(options.failures) if compared else None
-    claimed = claimed_of(run, registration, options.failures)
-    verdicts = build_verdicts(header, ledger, table, options, claimed) if table is not None else None
+    if claims is not None:
+        tables = {one.name: run.part(one).table(ledger, options.failures) for one in others}
+        claims = replace(claims, tables=tables)
+    verdicts = build_verdicts(header, ledger, table, options, claims) if table is not None else None
     series = [] if table is None or verdicts is not None or header.noop else series_warnings(ledger, table)
     if options.earlier:
         verdicts = add_earlier_runs(verdicts, run, options)
@@ -180,6 +188,7 @@ def _document(
     # The interval of a verdict is widened by the timing error: it limits no word.
     compared = verdicts is not None and bool(verdicts.comparisons)
     late = timing_warnings(treatments)
+    hosts = sorted(ledger.hosts.items())
     document = ReportDocument(
         format=FORMAT,
         version=VERSION,
@@ -190,9 +199,11 @@ def _document(
             description=scenario.description,
             path=scenario.path,
             document=scenario.document,
-            subject="" if header.noop or header.imported else _subject(ledger),
+            subject=""
+            if header.noop or header.imported
+            else describe_subject(ledger.treatments, [host.host for _, host in hosts if host.host]),
         ),
-        hosts=[_host(ledger, worker, body) for worker, body in sorted(ledger.hosts.items())],
+        hosts=[_host(ledger, worker, body) for worker, body in hosts],
         master=MasterReport(samples=_samples(ledger, MASTER), loop=_loop(ledger, MASTER)),
         pctile=pctile,
         run_state="damaged" if damage else "incomplete" if incomplete else "complete",
@@ -226,7 +237,7 @@ def _document(
             *(() if incomplete else evaluate_failures(treatments, header, options)),
         ],
         verdicts=verdicts,
-        no_verdict_reason=_why_no_verdict(header, treatments, options) if verdicts is None else None,
+        no_verdict_reason=why_no_verdict(header, treatments, options) if verdicts is None else None,
         traced=ledger.traced.report(len(treatments)),
     )
     return replace(document, trust=judge_trust(document))
@@ -243,17 +254,6 @@ def _each_once(texts: Iterable[str]) -> list[str]:
 _ASIDE: Final = re.compile(r"\([^)]*\)")
 
 
-def _subject(ledger: Aggregator) -> str:
-    hosts = [host.host for _, host in sorted(ledger.hosts.items()) if host.host]
-    return describe_subject(ledger.treatments, hosts)
-
-
-def _why_no_verdict(header: Header, treatments: Sequence[TreatmentReport], options: VerdictOptions) -> Reason:
-    wanted = options.baseline or header.verdicts.baseline
-    baseline = {key: label_text(value) for key, value in wanted.items()}
-    return why_no_verdict(treatments, baseline, noop=header.noop)
-
-
 def _run(header: Header, ledger: Aggregator) -> RunReport:
     footer = ledger.footer or StoredFooter()
     return RunReport(
@@ -262,7 +262,7 @@ def _run(header: Header, ledger: Aggregator) -> RunReport:
         ended=footer.ended,
         status=footer.status,
         noop=header.noop,
-        measures=_measurement_kind(header),
+        measures="elsewhere" if header.imported else "harness-ceiling" if header.noop else "scenario",
         imported=_imported(header.imported),
         order=header.order,
         seed=header.seed,
@@ -273,12 +273,6 @@ def _run(header: Header, ledger: Aggregator) -> RunReport:
         actual_order=ledger.course.actual_order(),
         certificates=[CertificateReport(**one) for one in header.certificates],
     )
-
-
-def _measurement_kind(header: Header) -> str:
-    if header.imported:
-        return "elsewhere"
-    return "harness-ceiling" if header.noop else "scenario"
 
 
 def _imported(origin: Mapping[str, Any] | None) -> ImportReport | None:
@@ -358,7 +352,7 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
     if totals.lost or not totals.missing or totals.missing != totals.not_started:
         reasons += _jobs_not_done(ledger, totals)
     if not reasons or not totals.missing or totals.missing != totals.not_started:
-        reasons += _cut_text(ledger, _trials_not_run(ledger))
+        reasons += _trials_not_run(ledger)
     if reasons:
         # A worker that reconnected in time loses no job; its absence is among the run's own warnings.
         reasons += [f"lost {worker}" for worker in ledger.lost_workers]
@@ -390,19 +384,14 @@ def _jobs_not_done(ledger: Aggregator, totals: TotalsReport) -> list[str]:
     return reasons
 
 
-def _trials_not_run(ledger: Aggregator) -> list[int]:
-    """Return how many trials of each treatment did not run."""
-    return [max(0, planned - seen) for planned, seen in map(ledger.trials_of, range(len(ledger.treatments)))]
-
-
-def _cut_text(ledger: Aggregator, cut: Sequence[int]) -> list[str]:
+def _trials_not_run(ledger: Aggregator) -> list[str]:
     """Return which trials did not run: of one treatment with its title, of several as one sum."""
-    short = [index for index, missing in enumerate(cut) if missing]
-    if not short:
+    counts = [(one.title, *ledger.trials_of(index)) for index, one in enumerate(ledger.treatments)]
+    cut = [(title, planned, planned - ran) for title, planned, ran in counts if planned > ran]
+    if not cut:
         return []
-    text = f"{sum(cut)} of {plural(sum(ledger.trials_of(index)[0] for index in short), 'trial')}"
-    title = ledger.treatments[short[0]].title
-    where = f"not run: {title}" if len(short) == 1 else f"of {len(short)} treatments not run"
+    text = f"{sum(missing for *_, missing in cut)} of {plural(sum(planned for _, planned, _ in cut), 'trial')}"
+    where = f"not run: {cut[0][0]}" if len(cut) == 1 else f"of {len(cut)} treatments not run"
     return [f"{text} {where}"]
 
 
@@ -609,7 +598,6 @@ def _mean(values: npt.NDArray[np.float64]) -> float:
 
 
 def _errors(ledger: Aggregator) -> list[ErrorReport]:
-    """Return the groups of errors, the most frequent first."""
     known = len(ledger.treatments)
     return [
         ErrorReport(

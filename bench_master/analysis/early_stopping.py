@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from bench_common.stats.block_types import Header, StoredTreatment
+from bench_common.stats.block_types import Header
 from bench_master.analysis.verdict_types import (
     DIRECTED_WORDS,
     ComparisonReport,
@@ -20,8 +20,7 @@ from bench_master.analysis.verdict_types import (
     StoppingReport,
     VerdictsReport,
 )
-from bench_master.scenario.model import AGAIN, is_again
-from bench_master.verdicts.decision import ALPHA
+from bench_master.scenario.model import originals
 from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.stopping import (
     FEWEST_ROUNDS,
@@ -110,7 +109,7 @@ def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> L
 
     A treatment is settled with all comparisons that it is part of; so is the one that runs it a second time.
     """
-    treatments: Sequence[StoredTreatment] = header.treatments
+    treatments = header.treatments
     places = {treatment.title: index for index, treatment in enumerate(treatments)}
     stopping = verdicts.design.stopping if verdicts is not None else None
     found: Sequence[ComparisonReport] = verdicts.comparisons if verdicts is not None else ()
@@ -118,11 +117,7 @@ def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> L
     for one in found:
         if not is_settled(one.verdict, rounds):
             still |= {places[one.a], places[one.b]}
-    originals = {
-        _plain(treatment): index for index, treatment in enumerate(treatments) if not is_again(treatment.labels)
-    }
-    again = (index for index, treatment in enumerate(treatments) if is_again(treatment.labels))
-    still |= {index for index in again if originals.get(_plain(treatments[index])) in still}
+    still |= {again for again, first in originals(one.labels for one in treatments).items() if first in still}
     comparisons = [
         {"a": places[one.a], "b": places[one.b]}
         | {name: getattr(one, name) for name in ("verdict", "ratio", "low", "high")}
@@ -135,11 +130,6 @@ def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> L
         settled=frozenset(range(len(treatments))) - still,
         comparisons=comparisons,
     )
-
-
-def _plain(treatment: StoredTreatment) -> tuple[tuple[str, str], ...]:
-    """Return what a treatment and the one that runs it a second time have in common: all labels but one."""
-    return tuple((key, str(value)) for key, value in treatment.labels.items() if key != AGAIN)
 
 
 def noise_floor(found: Sequence[ComparisonReport]) -> tuple[ComparisonReport | None, list[FlagReport]]:
@@ -164,7 +154,7 @@ def stopping_flags(looks: Looks | None, extensions: Sequence[int]) -> list[FlagR
     """Return a note on the effects of a run that stopped early, and one on a run that was extended."""
     if extensions:
         count = len(extensions)
-        levels = {"level": extension_level(count, ALPHA), "together": error_with_earlier_ends(count, ALPHA)}
+        levels = {"level": extension_level(count), "together": error_with_earlier_ends(count)}
         reason = because(Code.EXTENDED, trials=sum(extensions), **levels)
         return [FlagReport(kind="extended", where="", level="note", p=None, size=None, reason=reason)]
     if looks is None or looks.ended != "settled":

@@ -8,9 +8,9 @@ verdict decides, so that a gate and the report cannot contradict each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,9 +36,6 @@ from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.scenario.keys_run import unmatched_labels
 from bench_master.verdicts.reasons import Code
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 WORSE: Final = ("slower", "worse")
 BETTER: Final = ("faster", "better")
 _LEAST_CONFIDENCE: Final = 0.94
@@ -63,17 +60,16 @@ class Gate(Struct, frozen=True):
 
 
 def requested_gates(options: VerdictOptions, thresholds: Iterable[str]) -> list[Gate]:
-    """Return the gates of a command line and of a scenario's thresholds; raise `UsageError` for a malformed one."""
+    """Return the gates of a command line and of a scenario's thresholds."""
     gates = [
         Gate(f"threshold {_quoted(str(condition))}", condition, of_scenario=True)
         for condition in map(_parsed_threshold, thresholds)
         if isinstance(condition, VerdictCondition)
     ]
     gates += [
-        Gate(f"--fail-on {_quoted(text)}", _option_condition("--fail-on", text), forbids=True)
-        for text in options.fail_on
+        Gate(f"--fail-on {_quoted(text)}", parse_verdict_condition(text), forbids=True) for text in options.fail_on
     ]
-    gates += [Gate(f"--require {_quoted(text)}", _option_condition("--require", text)) for text in options.require]
+    gates += [Gate(f"--require {_quoted(text)}", parse_verdict_condition(text)) for text in options.require]
     if options.require_verdict:
         gates.append(Gate("--require-verdict", None))
     return gates
@@ -89,13 +85,6 @@ def _parsed_threshold(text: str) -> object:
         return parse_condition(text)
     except ValueError:
         return None  # the section of thresholds says so
-
-
-def _option_condition(option: str, text: str) -> VerdictCondition:
-    try:
-        return parse_verdict_condition(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
 
 
 def _quoted(text: str) -> str:
@@ -117,7 +106,7 @@ def check_verdict_options(
         raise UsageError(problem)
     if not options.earlier:  # the properties of earlier runs are not known here
         known = known_keys(treatments, hosts)
-        for name in sorted(options.accept - {*known}):
+        for name in sorted({*options.accept} - {*known}):
             raise UsageError(
                 f"--accept {name}: no property has this name{did_you_mean(name, known)}; the report lists the "
                 "properties that differ"
@@ -178,17 +167,12 @@ def with_gates(
     outcomes = judge_gates([gate for gate in gates if gate.of_scenario], verdicts.comparisons, treatments)
     compared = verdicts.comparisons if earlier is None else earlier.comparisons
     outcomes += judge_gates([gate for gate in gates if not gate.of_scenario], compared, treatments)
-    return replace(verdicts, gates=outcomes, exit_code=gates_exit_code(outcomes))
+    return replace(verdicts, gates=outcomes, exit_code=int(ExitCode.gravest(each.exit_code for each in outcomes)))
 
 
 def unpassed_gates(outcomes: Iterable[GateReport]) -> list[str]:
     """Return a line for each gate that failed or could not be judged."""
     return [f"{each.gate}: {each.state}: {each.text}" for each in outcomes if each.state != "passed"]
-
-
-def gates_exit_code(outcomes: Iterable[GateReport]) -> int:
-    """Return what the gates alone make of the exit code."""
-    return int(ExitCode.gravest(outcome.exit_code for outcome in outcomes))
 
 
 def _judge(gate: Gate, comparison: ComparisonReport) -> GateReport:
@@ -197,7 +181,7 @@ def _judge(gate: Gate, comparison: ComparisonReport) -> GateReport:
     if comparison.verdict == "refused":
         return _outcome(gate, title, ExitCode.INCONCLUSIVE, f"{title} cannot be judged: the verdict is refused{why}")
     undecided = comparison.verdict == "inconclusive"
-    if undecided and hangs_on_lost_rounds(comparison):
+    if undecided and comparison.lost and comparison.has_reason(Code.DEPENDS_ON_FAILURES):
         text = f"{title} cannot be judged: {comparison.lost} rounds are missing, and the verdict depends on them"
         return _outcome(gate, title, ExitCode.INFRASTRUCTURE, text)
     condition = gate.condition
@@ -229,11 +213,6 @@ def _outcome(gate: Gate, comparison: str, code: ExitCode, text: str) -> GateRepo
 
 def _title(comparison: ComparisonReport) -> str:
     return f"{comparison.name} ({comparison.group})" if comparison.group else comparison.name
-
-
-def hangs_on_lost_rounds(comparison: ComparisonReport) -> bool:
-    """Return whether rounds without a value are what keeps a comparison from a word."""
-    return bool(comparison.lost) and comparison.has_reason(Code.DEPENDS_ON_FAILURES)
 
 
 def _truth(condition: VerdictCondition, comparison: ComparisonReport, *, somewhere: bool) -> bool | None:
@@ -418,7 +397,6 @@ def failures_exceed(header: Header, labels: Mapping[str, Any], failed: int) -> b
 
 
 def _own_limits(header: Header, labels: Mapping[str, Any]) -> list[Threshold]:
-    """Return the scenario's thresholds on the failed jobs of a treatment."""
     return [
         threshold
         for threshold in map(_parsed_threshold, header.thresholds)

@@ -8,16 +8,13 @@ jobs; if that share is larger than the difference that was measured, the differe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from bench_common.thresholds import JOB_SERIES
+from bench_common.thresholds import JOB_SERIES, Primary
+from bench_master.run_data.aggregate import Aggregator
 from bench_master.run_data.harness import HarnessCpu, HarnessLimits, NearCeiling, rate_that_counts
+from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.verdicts.reasons import Code, Reason, because
-
-if TYPE_CHECKING:
-    from bench_common.thresholds import Primary
-    from bench_master.run_data.aggregate import Aggregator
-    from bench_master.run_data.treatment_types import TreatmentReport
 
 LIMIT: Final = 0.8
 """A rate of this share of the harness's own, or more, is limited by the harness."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from bench_common.stats.block_types import Header
 from bench_master.analysis.report_types import (
@@ -11,14 +12,9 @@ from bench_master.analysis.report_types import (
     PublishedTableReport,
     StatisticsReport,
 )
-from bench_master.run_data.treatment_types import HostCpuReport, MetricReport
+from bench_master.run_data.treatment_types import HostCpuReport, MetricReport, TreatmentReport
 from bench_master.scenario.keys_run import FULL
 from bench_master.scenario.published import matches_labels
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from bench_master.run_data.treatment_types import TreatmentReport
 
 CAUTION: Final = (
     "Measured by others, on other machines and with other versions. The figures stand beside each other for "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, Final
+from types import ModuleType
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -16,9 +17,6 @@ from bench_master.analysis.report_types import ReportDocument
 from bench_master.analysis.verdict_types import VERDICTS_FORMAT, VERDICTS_VERSION, VerdictsReport
 from bench_master.run_data import run_types, traced_types, transfer_types, treatment_types
 from bench_master.verdicts import reasons
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 _MODULES: Final = (report_types, run_types, traced_types, transfer_types, treatment_types, verdict_types, reasons)
 _PERCENTILE: Final = r"p\d{1,2}(\.\d+)?"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from bench_common.treatment import START_COST_STEP
 from bench_master.analysis.verdict_types import DIRECTED_WORDS, ComparisonReport, FlagLevel, FlagReport, PartReport
@@ -54,16 +54,6 @@ class _Trial(Struct, frozen=True):
     """Distance of its logarithm from the median of its treatment."""
 
 
-class Spread(Struct, frozen=True):
-    """Why a series of trials has no single number, as data of a reason."""
-
-    findings: Sequence[Mapping[str, Any]]
-    """What it shows, see `findings_data`."""
-    values: Sequence[float]
-    """Two values of it that say how far it spreads."""
-    unit: str
-
-
 class RunChecks:
     """The findings of a run whose `pairs` are compared; `cancels`: its rounds cancel what both sides share."""
 
@@ -101,7 +91,7 @@ class RunChecks:
         }
         speed_flags = list(self._speed_flags())
         self.without_summary = {
-            index: spread for index in self._judged if (spread := self._spread(index)) is not None
+            index: reason for index in self._judged if (reason := self._why_no_summary(index)) is not None
         }
         """Why a treatment has no single number, by index."""
         found = [*self._run_flags(), *speed_flags, *self._warm_up_flags(), *self._outlier_flags()]
@@ -173,15 +163,19 @@ class RunChecks:
 
     # -- treatments -------------------------------------------------------------------------------------------------
 
-    def _spread(self, index: int) -> Spread | None:
+    def _why_no_summary(self, index: int) -> Reason | None:
         """Return why a treatment has no single number; None if it has one."""
         own = self._by_treatment[index]
-        findings = self._own_findings[index]
-        if not findings:
-            findings = self._shared_findings(own)
+        findings = self._own_findings[index] or self._shared_findings(own)
         if not findings:
             return None
-        return spread_of(findings, np.array([one.log for one in own]), self._trials.measures[index].unit)
+        return because(
+            Code.NO_SINGLE_NUMBER,
+            treatment=self._titles[index],
+            findings=findings_data(findings),
+            values=_spread_values(findings, np.array([one.log for one in own])),
+            unit=self._trials.measures[index].unit,
+        )
 
     def _shared_findings(self, own: Sequence[_Trial]) -> list[Finding]:
         """Return what a host's whole series shows and a treatment's own, shorter one shows in size."""
@@ -218,9 +212,7 @@ class RunChecks:
             return None
         for index in (pair.a, pair.b):
             if index in self.without_summary:
-                return because(
-                    Code.NO_SINGLE_NUMBER, treatment=self._titles[index], **asdict(self.without_summary[index])
-                )
+                return self.without_summary[index]
         places = {self._hosts.get(one.trial) for index in (pair.a, pair.b) for one in self._by_treatment[index]}
         for place, findings in self._run_findings.items():
             if findings and place in places:
@@ -236,7 +228,7 @@ class RunChecks:
         for index in (pair.a, pair.b):
             if index in self.without_summary:
                 title, findings = self._titles[index], self._own_findings[index]
-                reason = because(Code.NO_SINGLE_NUMBER, treatment=title, **asdict(self.without_summary[index]))
+                reason = self.without_summary[index]
                 flags.append(
                     _flag(findings, title, "warning", reason)
                     if findings
@@ -408,12 +400,12 @@ def start_cost_flags(
     return [FlagReport("start-cost", title, "warning", None, share, reason)]
 
 
-def series_warnings(ledger: Aggregator, trials: TrialTable, margin: float = DEFAULT_MARGIN) -> list[str]:
+def series_warnings(ledger: Aggregator, trials: TrialTable) -> list[str]:
     """Return the flags of treatments that are compared with nothing, in words."""
     return [
         flag.text
         for index in sorted(trials.measures)
-        for flag in series_flags(ledger.treatments[index].title, trials.values(index).values, margin)
+        for flag in series_flags(ledger.treatments[index].title, trials.values(index).values, DEFAULT_MARGIN)
         if flag.kind != "failed"
     ]
 
@@ -430,8 +422,8 @@ def _measured(trials: TrialTable, treatment: int) -> Iterator[_Trial]:
         yield _Trial(trial, treatment, block, log, log - middle)
 
 
-def spread_of(findings: Sequence[Finding], logs: Values, unit: str) -> Spread:
-    """Return what a series of trials shows and which values it has; `logs` are their logarithms."""
+def _spread_values(findings: Sequence[Finding], logs: Values) -> list[float]:
+    """Return two values that say how far a series of trials spreads; `logs` are their logarithms."""
     main = min(findings, key=lambda one: _ORDER[one.kind])
     if main.kind == "regimes" and main.modes is not None:
         ends = main.modes
@@ -441,7 +433,7 @@ def spread_of(findings: Sequence[Finding], logs: Values, unit: str) -> Spread:
         third = max(1, len(logs) // 3)
         begin, end = (main.at, main.at) if main.at is not None else (third, len(logs) - third)
         ends = (float(np.median(logs[:begin])), float(np.median(logs[end:])))
-    return Spread(findings_data(findings), [math.exp(log) for log in ends], unit)
+    return [math.exp(log) for log in ends]
 
 
 def host_names(ledger: Aggregator) -> Mapping[int, str]:

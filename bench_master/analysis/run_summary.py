@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -21,10 +20,11 @@ from bench_common.errors import ExitCode, StatsFileError, UsageError
 from bench_common.files import real_path
 from bench_common.stats.block_types import Header, StoredFooter
 from bench_common.stats.reader import SUFFIX, StatsFile
+from bench_common.units import unix_seconds
 from bench_master.analysis.gates import failures_exceed
 from bench_master.analysis.harness_limits import limits_of
 from bench_master.analysis.parameters import parameter_differences, parameters
-from bench_master.analysis.verdict_makers import words_of
+from bench_master.analysis.verdict_makers import changed_word
 from bench_master.analysis.verdict_types import ChangeReport, NoiseFloorReport, PropertyReport
 from bench_master.formatting import plural
 from bench_master.run_data.aggregate import Aggregator
@@ -38,6 +38,7 @@ from bench_master.verdicts.change_points import TREND_P, Step, find_steps, stand
 from bench_master.verdicts.confounds import (
     ABSENT,
     Difference,
+    as_data,
     engine_differences,
     host_differences,
     program_differences,
@@ -80,7 +81,7 @@ def summary_of(run: MeasuredRun, failures: Failures = "worst") -> RunSummary:
         file=str(run.path),
         run_id=header.run_id,
         created=created,
-        began_s=_seconds(created),
+        began_s=unix_seconds(created),
         scenario=header.scenario.name,
         hosts=_hosts(ledger),
         harness=str(header.versions.get("weighbridge")),
@@ -196,13 +197,6 @@ def _problem(header: Header, status: object, damage: str | None) -> Reason | Non
 
 def _unusable(kind: str, detail: str = "") -> Reason:
     return because(Code.UNUSABLE_RUN, kind=kind, detail=detail)
-
-
-def _seconds(created: object) -> float:
-    try:
-        return datetime.fromisoformat(str(created)).timestamp()
-    except (ValueError, OverflowError):
-        return math.nan
 
 
 # -- folders ------------------------------------------------------------------------------------------------------
@@ -334,11 +328,10 @@ def levels_of(
         if own is None:
             others.append(because(Code.NO_VALUE))
         elif own.measure.name != like.measure.name or own.measure.unit != like.measure.unit:
-            changes = [{"name": "primary", "values": [own.measure.name, like.measure.name]}]
-            others.append(because(Code.OTHER_PARAMETERS, changes=changes))
+            change = Difference("primary", own.measure.name, like.measure.name, "refusal")
+            others.append(because(Code.OTHER_PARAMETERS, changes=as_data([change])))
         elif changed := parameter_changes(own, like, accept):
-            changes = [{"name": one.name, "values": [one.a, one.b]} for one in changed]
-            others.append(because(Code.OTHER_PARAMETERS, changes=changes))
+            others.append(because(Code.OTHER_PARAMETERS, changes=as_data(changed)))
         elif not own.has_level:
             others.append(because(Code.NO_VALUE))
         else:
@@ -384,7 +377,6 @@ def changes_of(
     new = standing_out(levels, steps[-1].first if steps else 0, margin)
     found += [(new, len(runs) - new.new, new.new, new.p)] if new is not None else []
     measure = treatment.measure
-    worse, better = words_of(measure)
     return [
         ChangeReport(
             name=treatment.title,
@@ -397,7 +389,7 @@ def changes_of(
             low=math.exp(change.interval.low),
             high=math.exp(change.interval.high),
             p=p,
-            word=worse if (change.difference > 0.0) == (measure.direction == "lower") else better,
+            word=changed_word(measure, change.difference),
         )
         for change, first, count, p in found
     ]

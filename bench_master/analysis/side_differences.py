@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 from msgspec import Struct, field
@@ -53,7 +53,7 @@ class SideDifferences(Struct):
             )
             if level == "refusal":
                 refusing.append(one)
-        return properties_differ(refusing) if refusing else None
+        return because(Code.PROPERTIES_DIFFER, properties=confounds.as_data(refusing)) if refusing else None
 
     @property
     def reports(self) -> list[PropertyReport]:
@@ -130,9 +130,3 @@ class SideDifferences(Struct):
 
 def _name(host: StoredHost) -> str:
     return f"{host.host or host.environment or ''}"
-
-
-def properties_differ(refusing: Sequence[Difference]) -> Reason:
-    """Return why differences refuse every word."""
-    properties = [{"name": one.name, "values": [one.a, one.b]} for one in refusing]
-    return because(Code.PROPERTIES_DIFFER, properties=properties)

@@ -80,16 +80,14 @@ def _report(
 
 def _judge(treatment: TreatmentSummary, past: PastSeries, problem: Reason | None, margin: float) -> ComparisonReport:
     """Return the verdict on one treatment."""
-    own, count = treatment.levels, len(past.levels)
-    limited = ceiling_refusal([treatment.limits])
-    unusable = [one for one in (problem, limited) if one is not None]
+    refused = [one for one in (problem, ceiling_refusal([treatment.limits])) if one is not None]
     if not treatment.has_level:
-        refused = unusable or [because(Code.NO_VALUE)]
-        return compare_levels(treatment, past.levels, NOTHING.levels, None, refused)
-    outlook = judge_newest(past.levels.joined(own), margin) if count else None
-    if unusable or outlook is None or outlook.state == "few":
-        refused = unusable or [_too_few(past, len(outlook.regime) if outlook is not None else 0)]
-        return compare_levels(treatment, past.levels, own, None, refused)
+        return compare_levels(treatment, past.levels, NOTHING.levels, None, refused or [because(Code.NO_VALUE)])
+    levels = past.levels.joined(treatment.levels)
+    outlook = judge_newest(levels, margin)
+    if refused or outlook.state == "few":
+        refused = refused or [_too_few(past, len(outlook.regime))]
+        return compare_levels(treatment, past.levels, treatment.levels, None, refused)
     measure = treatment.measure
     rules = Rules(
         margin=margin,
@@ -97,7 +95,6 @@ def _judge(treatment: TreatmentSummary, past: PastSeries, problem: Reason | None
         lower_is_better=measure.direction == "lower",
         words=words_of(measure),
     )
-    levels = past.levels.joined(own)
     regime, new = levels.taken(outlook.regime), levels.part(outlook.first)
     verdict = replace(between_runs.against_archive(regime, new, rules), more_rounds=None)
     if outlook.state == "confirmed":

@@ -22,6 +22,7 @@ Limit: TypeAlias = tuple[TrustWord, str]
 """What limits trust: how much, and why in words."""
 
 _PROPERTIES: Final = 6
+_VALUE_CHARS: Final = 48
 _LEAST_CHARS: Final = 24
 _MOST_CHARS: Final = 110
 """How long the reason beside the word is; all of it stands among the warnings."""
@@ -152,20 +153,14 @@ def flag_texts(verdicts: VerdictsReport, level: FlagLevel, names: Mapping[str, s
         yield one_line(f"{', '.join(places)}: {text}" if places else text)
 
 
-def _short(value: str) -> str:
-    return shorten(value, _VALUE_CHARS)
-
-
-_VALUE_CHARS: Final = 48
-
-
 def differing_text(verdicts: VerdictsReport) -> str:
     """Return in what the sides differ besides the treatment, so that a word may be about that; empty for nothing."""
     differing = [each for each in verdicts.environment.differences if each.level in ("refusal", "warning")]
     if not differing:
         return ""
     names = ", ".join(
-        f"{each.name} is {' and '.join(map(_short, each.values.values()))}" for each in differing[:_PROPERTIES]
+        f"{each.name} is {' and '.join(shorten(value, _VALUE_CHARS) for value in each.values.values())}"
+        for each in differing[:_PROPERTIES]
     )
     rest = ", ..." if len(differing) > _PROPERTIES else ""
     noun = "1 property differs" if len(differing) == 1 else f"{len(differing)} properties differ"

@@ -24,6 +24,11 @@ def words_of(measure: Primary) -> tuple[Word, Word]:
     return ("slower", "faster") if measure.is_time_or_rate else ("worse", "better")
 
 
+def changed_word(measure: Primary, difference: float) -> Word:
+    """Return the word for a measure that changed by this."""
+    return words_of(measure)[(difference > 0.0) != (measure.direction == "lower")]
+
+
 def finite_or_none(value: float | None) -> float | None:
     """Return a number as reports have it: None for one that is not finite."""
     return float(value) if value is not None and math.isfinite(value) else None
@@ -62,5 +67,4 @@ def make_verdicts(report: VerdictsReport, labels: Mapping[str, Mapping[str, Any]
     `labels` are those of the run's treatments by title.
     """
     refused = dict.fromkeys(each.reason for each in report.comparisons if each.verdict == "refused" and each.reason)
-    answer = make_answer(report.comparisons, report.family.margin, labels or {}, report.archive, report.claims)
-    return replace(report, answer=answer, refused=list(refused))
+    return replace(report, answer=make_answer(report, labels or {}), refused=list(refused))

@@ -68,13 +68,12 @@ class VerdictOptions(GateOptions, frozen=True):
         Option("--margin P%", "smaller differences count as none (default: the scenario's, else 3%%)", type=margin),
     ] = None
     accept: Annotated[
-        frozenset[str],
+        tuple[str, ...],
         Option(
             "--accept PROPERTY",
             "judge two sides although they differ in this, such as cpu_model or concurrency; repeatable",
-            action=_Accept,
         ),
-    ] = frozenset()
+    ] = ()
     failures: Annotated[
         Literal["worst", "at-random"],
         Option(
@@ -105,13 +104,6 @@ def gate_condition(text: str) -> str:
     except ValueError as error:
         raise InvalidValue(str(error)) from None
     return text
-
-
-class _Accept(argparse.Action):
-    """Gathers names as `VerdictOptions.accept`."""
-
-    def __call__(self, _parser: argparse.ArgumentParser, namespace: Any, values: Any, *_: Any) -> None:
-        setattr(namespace, self.dest, getattr(namespace, self.dest) | {values})
 
 
 class _Baseline(argparse.Action):

@@ -101,7 +101,7 @@ def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> in
     earlier, new = _sides(options)
     verdicts_options = VerdictOptions(
         margin=options.comparison.margin,
-        accept=frozenset(options.comparison.accept),
+        accept=options.comparison.accept,
         failures=options.failures,
         **asdict(options.comparison.gates),
     )

@@ -33,7 +33,7 @@ from msgspec import Meta, Struct
 from bench_common import __version__
 from bench_common.engine_traits import baseline_engine
 from bench_common.errors import InfrastructureError, StatsFileError
-from bench_common.files import read_regular
+from bench_common.files import read_regular, user_folder
 from bench_common.job_kind import kind_name
 from bench_common.job_rules import rules_of
 from bench_common.stats.reader import StatsFile
@@ -150,8 +150,7 @@ def _cpu_model() -> str:
 
 def ceilings_file(environment: Mapping[str, str] = os.environ) -> Path:
     """Return this user's file of ceilings: in ``$XDG_CACHE_HOME/weighbridge``, else ``~/.cache/weighbridge``."""
-    named = environment.get("XDG_CACHE_HOME", "")
-    return (Path(named) if Path(named).is_absolute() else Path.home() / ".cache") / "weighbridge" / "ceilings.json"
+    return user_folder("CACHE", ".cache", environment) / "ceilings.json"
 
 
 class KeptCeilings:

@@ -14,7 +14,7 @@ import msgspec
 
 from bench_common.argument_types import NAME_PATTERN
 from bench_common.errors import did_you_mean
-from bench_common.thresholds import label_equals
+from bench_common.thresholds import has_labels, label_equals
 from bench_common.treatment import INTERVAL_S, OWN_COMMAND, OverheadSampling
 from bench_common.units import format_duration
 from bench_master.scenario.diagnostics import Diagnostics, Located
@@ -251,21 +251,17 @@ def unmatched_labels(
     baseline: Mapping[str, str], labels: Sequence[Mapping[str, Any]], what: str = "the baseline"
 ) -> str:
     """Return why no treatment, of those with these labels, has the labels of `what`; empty if one has."""
-    if not labels or any(_has(own, baseline) for own in labels):
+    if not labels or any(has_labels(own, baseline.items()) for own in labels):
         return ""
     wanted = f"no treatment matches {what} {', '.join(f'{key}={value}' for key, value in baseline.items())}"
     keys = list(dict.fromkeys(key for own in labels for key in own))
     for key, value in baseline.items():
         if key not in keys:
             return f"{wanted}: unknown label '{key}'{did_you_mean(key, keys)}; the labels are: {', '.join(keys)}"
-        if not any(_has(own, {key: value}) for own in labels):
+        if not any(has_labels(own, [(key, value)]) for own in labels):
             known = list(dict.fromkeys(label_text(own[key]) for own in labels if key in own))
             return f"{wanted}{did_you_mean(value, known)}; {key} is one of: {', '.join(known)}"
     return f"{wanted}: none has all of these labels; give fewer of them"
-
-
-def _has(own: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    return all(key in own and label_equals(own[key], value) for key, value in wanted.items())
 
 
 def label_text(value: Any) -> str:

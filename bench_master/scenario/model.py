@@ -14,7 +14,7 @@ from bench_common.options import Heading, Option
 from bench_common.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from bench_common.treatment import OverheadSampling, Treatment
     from bench_master.scenario.yaml_tree import MappingNode, Node
@@ -28,6 +28,14 @@ AGAIN: Final = "(aa)"
 def is_again(labels: Mapping[str, Any]) -> bool:
     """Return whether a treatment with these labels is another one, running a second time."""
     return AGAIN in labels
+
+
+def originals(labels: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """Return the index of each treatment that is another one, running a second time, with that of the other one."""
+    places: dict[bool, dict[tuple[tuple[str, str], ...], int]] = {True: {}, False: {}}
+    for index, own in enumerate(labels):
+        places[is_again(own)][tuple((key, str(value)) for key, value in own.items() if key != AGAIN)] = index
+    return {index: places[False][key] for key, index in places[True].items() if key in places[False]}
 
 
 class UntilVerdict(Struct, frozen=True):

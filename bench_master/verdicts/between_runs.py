@@ -22,11 +22,11 @@ from msgspec.structs import replace
 
 from bench_master.verdicts import decision
 from bench_master.verdicts.decision import Rules, TrialValues, Verdict
-from bench_master.verdicts.planning import POWER_QUANTILE
+from bench_master.verdicts.planning import POWER_QUANTILE, upper_spread
 from bench_master.verdicts.rank_sum import critical_rank_sum, rank_sum_p
 from bench_master.verdicts.reasons import Code, because
 from bench_master.verdicts.signed_rank import Interval, Values
-from bench_master.verdicts.student import chi_squared_quantile, t_quantile, t_two_sided
+from bench_master.verdicts.student import t_quantile, t_two_sided
 
 MIN_ARCHIVE: Final = 5
 """Fewer earlier runs do not show how much runs differ."""
@@ -57,7 +57,7 @@ class RunLevels(Struct, frozen=True):
 
     def part(self, first: int, last: int | None = None) -> RunLevels:
         """Return the runs from `first` up to `last`, exclusive."""
-        return RunLevels(self.values[first:last], self.low[first:last], self.high[first:last])
+        return self.taken(range(len(self))[first:last])
 
     def taken(self, places: Sequence[int]) -> RunLevels:
         """Return the runs at these places, in this order."""
@@ -77,7 +77,6 @@ class RunLevels(Struct, frozen=True):
 class Prediction(Struct, frozen=True):
     """Where new runs lie against what earlier ones predict. Differences of logarithms."""
 
-    earlier: int
     new: int
     difference: float
     """The mean of the new runs less that of the earlier ones."""
@@ -99,12 +98,12 @@ def predict(earlier: RunLevels, new: RunLevels, alpha: float = decision.ALPHA) -
     difference = float(new.values.mean() - earlier.values.mean())
     error = spread * math.sqrt(1.0 / j + 1.0 / m)
     if not error > 1e-12:  # noqa: PLR2004  rounding of equal values
-        return Prediction(m, j, difference, Interval(-math.inf, math.inf), 1.0, 0.0)
+        return Prediction(j, difference, Interval(-math.inf, math.inf), 1.0, 0.0)
     reach = t_quantile(1.0 - alpha / 2.0, m - 1) * error
     low = float(new.low.mean() - earlier.high.mean())
     high = float(new.high.mean() - earlier.low.mean())
     p = t_two_sided(abs(difference) / error, m - 1)
-    return Prediction(m, j, difference, Interval(low - reach, high + reach), p, spread)
+    return Prediction(j, difference, Interval(low - reach, high + reach), p, spread)
 
 
 def next_run(earlier: RunLevels) -> float:
@@ -117,6 +116,14 @@ def next_run(earlier: RunLevels) -> float:
     return t_quantile(1.0 - decision.ALPHA / 2.0, m - 1) * spread * math.sqrt(1.0 + 1.0 / m)
 
 
+def expected(earlier: RunLevels) -> tuple[float, float] | tuple[None, None]:
+    """Return the ends of where one more run like these is expected, no logarithms; None of too few runs."""
+    if len(earlier) < MIN_ARCHIVE:
+        return None, None
+    mean, reach = float(earlier.values.mean()), next_run(earlier)
+    return math.exp(mean - reach), math.exp(mean + reach)
+
+
 def smallest_effect(spread: float, earlier: int, new: int, alpha: float = decision.ALPHA) -> float:
     """Return the smallest difference that `new` runs against `earlier` ones show with a power of 80 %."""
     return (t_quantile(1.0 - alpha / 2.0, earlier - 1) + POWER_QUANTILE) * spread * math.sqrt(1 / new + 1 / earlier)
@@ -127,8 +134,7 @@ def new_runs_needed(earlier: RunLevels, effect: float) -> int | None:
 
     As the spread of few runs is itself uncertain, this takes the upper 80 % bound of it.
     """
-    m = len(earlier)
-    spread = float(earlier.values.std(ddof=1)) * math.sqrt((m - 1) / chi_squared_quantile(0.2, m - 1))
+    spread, m = upper_spread(earlier.values), len(earlier)
     enough = (j for j in range(1, MAX_NEW_RUNS + 1) if smallest_effect(spread, m, j) <= effect)
     return next(enough, None)
 
@@ -142,9 +148,9 @@ def against_archive(earlier: RunLevels, new: RunLevels, rules: Rules) -> Verdict
     return replace(
         verdict,
         reason=verdict.reason if found.spread else because(Code.EARLIER_RUNS_ALIKE),
-        rounds=found.earlier,
-        smallest_effect=math.expm1(smallest_effect(found.spread, found.earlier, found.new, alpha)),
-        more_rounds=_more_new(earlier, found.new, rules) if verdict.word == "inconclusive" and found.spread else None,
+        rounds=len(earlier),
+        smallest_effect=math.expm1(smallest_effect(found.spread, len(earlier), len(new), alpha)),
+        more_rounds=_more_new(earlier, len(new), rules) if verdict.word == "inconclusive" and found.spread else None,
     )
 
 

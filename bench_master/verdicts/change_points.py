@@ -110,21 +110,11 @@ def critical_value(n: int) -> float:
 # -- the newest runs ------------------------------------------------------------------------------------------------
 
 
-def newest(levels: RunLevels, since: int, count: int) -> Prediction | None:
-    """Return how the newest `count` runs lie against the regime before them; None if that has too few runs.
-
-    `since` is the regime's first run. A change is shown by ``p < TREND_P``.
-    """
-    before = len(levels) - count
-    if before - since < MIN_ARCHIVE:
-        return None
-    return between_runs.predict(levels.part(since, before), levels.part(before), TREND_P)
-
-
 def standing_out(levels: RunLevels, since: int, margin: float) -> Prediction | None:
     """Return the newest runs if they stand out from the regime before them, by the smaller p; None if they do not.
 
-    One outlier pulls the mean of several: the newest run and most of them must be beyond the margin by themselves.
+    `since` is the regime's first run. One outlier pulls the mean of several: the newest run and most of them must be
+    beyond the margin by themselves.
     """
     least = math.log1p(margin)
     large = []
@@ -136,8 +126,8 @@ def standing_out(levels: RunLevels, since: int, margin: float) -> Prediction | N
         away *= math.copysign(1.0, float(away.mean()))
         if min(float(away[-1]), float(np.median(away)), float(away.mean())) <= least:
             continue
-        new = newest(levels, since, count)
-        if new is not None and new.p < TREND_P:
+        new = between_runs.predict(levels.part(since, before), levels.part(before), TREND_P)
+        if new.p < TREND_P:
             large.append(new)
     return min(large, key=lambda new: new.p, default=None)
 

@@ -11,7 +11,7 @@ their effect from the treatment's, others are only mentioned.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -71,6 +71,11 @@ class Difference(Struct, frozen=True):
     b: str
     """Its value on the other side."""
     effect: Effect
+
+
+def as_data(differences: Iterable[Difference]) -> list[dict[str, Any]]:
+    """Return differences as data of a reason."""
+    return [{"name": one.name, "values": [one.a, one.b]} for one in differences]
 
 
 def are_alike(one: Any, other: Any) -> bool:

@@ -45,17 +45,25 @@ class TrialValues(Struct, frozen=True):
     band: BandKind | None = None
     """Why `low` and `high` differ, where they do: the larger reason."""
 
-    @classmethod
-    def exact(cls, values: Any) -> TrialValues:
-        """Return values that are known exactly."""
-        array = np.asarray(values, float)
-        return cls(array, array, array)
-
     @property
     def median(self) -> float | None:
         """The median of the finite values; None without any."""
         known = self.values[np.isfinite(self.values)]
         return float(np.median(known)) if len(known) else None
+
+    @property
+    def width(self) -> float:
+        """The widest band; a round without a number may have had any."""
+        with np.errstate(invalid="ignore"):
+            widths = np.where(np.isfinite(self.values), self.high - self.low, np.inf)
+        return float(np.nanmax(widths, initial=0.0))
+
+    def scaled(self, rules: Rules) -> TrialValues:
+        """Return them on the scale on which sides are subtracted: logarithms, or for differences as they are."""
+        if rules.differences:
+            return self
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return TrialValues(np.log(self.values), np.log(self.low), np.log(self.high), self.band)
 
 
 class Rules(Struct, frozen=True):
@@ -145,28 +153,9 @@ class Part(Struct, frozen=True):
     """The ends of its interval: those of all parts of a comparison hold together at its level."""
 
 
-class _Side:
-    """One side's values on the scale on which sides are subtracted: logarithms, or for differences as they are."""
-
-    def __init__(self, side: TrialValues, rules: Rules) -> None:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scaled: list[Values] = [
-                each if rules.differences else np.log(each) for each in (side.values, side.low, side.high)
-            ]
-        self.values, self.low, self.high = scaled
-        self.band = side.band
-
-    @property
-    def width(self) -> float:
-        """The widest band; a round without a number may have had any."""
-        with np.errstate(invalid="ignore"):
-            widths = np.where(np.isfinite(self.values), self.high - self.low, np.inf)
-        return float(np.nanmax(widths, initial=0.0))
-
-
 def compare(a: TrialValues, b: TrialValues, rules: Rules) -> Verdict:
     """Return the verdict on `b` against `a`; the values of one round stand at the same place in both."""
-    first, second = _Side(a, rules), _Side(b, rules)
+    first, second = a.scaled(rules), b.scaled(rules)
     point = second.values - first.values
     known = np.isfinite(point)
     band = max((first, second), key=lambda side: side.width if side.band else -1.0).band
@@ -188,7 +177,7 @@ def by_parts(a: TrialValues, b: TrialValues, rules: Rules) -> tuple[Part, ...]:
     Each half has an interval at half of the error. One part of all rounds says less: what its interval excludes does
     not hold in all of them. Empty where there are too few rounds for either.
     """
-    first, second = _Side(a, rules), _Side(b, rules)
+    first, second = a.scaled(rules), b.scaled(rules)
     point = second.values - first.values
     known = np.isfinite(point)
     if int(known.sum()) < MIN_ROUNDS:
@@ -209,7 +198,7 @@ def _part(series: Sequence[Values], part: tuple[int, int], rules: Rules) -> Part
     return Part(part[0] + 1, part[1], _shown(signed_rank.estimate(point), rules), *ends)
 
 
-def _ratio_ends(a: _Side, b: _Side, known: Any, rules: Rules) -> tuple[float, float]:
+def _ratio_ends(a: TrialValues, b: TrialValues, known: Any, rules: Rules) -> tuple[float, float]:
     """Return the interval of b / a by ``b - f a``; NaN where that means nothing."""
     sides = [np.where(known, each, np.nan) for each in (a.high, b.low, a.low, b.high)]
     if any((each < 0.0).any() for each in sides):
@@ -339,7 +328,7 @@ _BANDS: Final[dict[BandKind, Code]] = {
 """Why there is no word where what is not known exactly could turn it round."""
 
 
-def _by_gap(a: _Side, b: _Side, known: Any, band: BandKind | None, rules: Rules) -> Verdict:
+def _by_gap(a: TrialValues, b: TrialValues, known: Any, band: BandKind | None, rules: Rules) -> Verdict:
     """Return the verdict on three to five rounds: only a gap that leaves no doubt, and never an interval."""
     rounds, point = int(known.sum()), (b.values - a.values)[known]
     word: Word = "inconclusive"

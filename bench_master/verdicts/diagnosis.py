@@ -150,17 +150,17 @@ def shared_drift(parts: Sequence[Values]) -> Finding | None:
 # -- steps -----------------------------------------------------------------------------------------------------------
 
 
-def step(values: Values, side: int = STEP_SIDE) -> Finding | None:
+def step(values: Values) -> Finding | None:
     """Return where the level most likely changed: the largest standardised CUSUM of ranks; None for a constant.
 
-    There are at least `side` values before and after it. Its p comes from a seeded table of permutations, so the same
-    series always has the same p.
+    There are at least `STEP_SIDE` values before and after it. Its p comes from a seeded table of permutations, so the
+    same series always has the same p.
     """
-    found = largest_sum(values, side)
+    found = largest_sum(values, STEP_SIDE)
     if found is None:
         return None
     at, largest = found
-    table = _step_table(_table_length(len(values)), side)
+    table = _step_table(_table_length(len(values)))
     # A value as large as one of the table counts as that one: rounding must not make it rarer.
     at_least = len(table) - int(np.searchsorted(table, largest - 1e-5))
     p = (1.0 + at_least) / (1.0 + len(table))
@@ -203,15 +203,15 @@ def _table_length(n: int) -> int:
 
 
 @functools.lru_cache(maxsize=64)
-def _step_table(n: int, side: int) -> Values:
+def _step_table(n: int) -> Values:
     """Return the sorted statistics of seeded permutations of `n` ranks."""
     count = max(_FEWEST_PERMUTATIONS, min(_PERMUTATIONS, _TABLE_ENTRIES // n))
     draw = np.random.default_rng((_TABLE_SEED, n))
     centred = np.arange(1, n + 1, dtype=np.float32) - np.float32((n + 1) / 2)
     shuffled = draw.permuted(np.broadcast_to(centred, (count, n)), axis=1)
-    sums = np.abs(np.cumsum(shuffled, axis=1)[:, side - 1 : n - side])
+    sums = np.abs(np.cumsum(shuffled, axis=1)[:, STEP_SIDE - 1 : n - STEP_SIDE])
     spread = math.sqrt((n * n - 1) / 12.0)
-    return np.sort((sums / (_step_scale(n, side) * spread).astype(np.float32)).max(axis=1).astype(float))
+    return np.sort((sums / (_step_scale(n, STEP_SIDE) * spread).astype(np.float32)).max(axis=1).astype(float))
 
 
 # -- neighbours ------------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def rounds_for_same(spread: float, effect: float, margin: float, comparisons: fl
 
 
 def upper_spread(differences: Values) -> float:
-    """Return the upper 80 % bound of the standard deviation of the rounds' differences."""
+    """Return the upper 80 % bound of the standard deviation of differences, or levels."""
     n = len(differences)
     return float(differences.std(ddof=1)) * math.sqrt((n - 1) / chi_squared_quantile(0.2, n - 1))
 

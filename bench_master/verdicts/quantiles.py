@@ -40,9 +40,9 @@ def jobs_needed(q: float) -> int:
     return 1 if q == MEDIAN else math.ceil(1.0 / min(q, 1.0 - q) - 1e-9)
 
 
-def quantile(values: Numbers, q: float, zeros: int = 0, infinite: int = 0) -> float:
+def quantile(values: Numbers, q: float) -> float:
     """Return one of the `quantiles`."""
-    return quantiles(values, (q,), zeros, infinite)[0]
+    return quantiles(values, (q,))[0]
 
 
 def quantiles(values: Numbers, wanted: Sequence[float], zeros: int = 0, infinite: int = 0) -> list[float]:

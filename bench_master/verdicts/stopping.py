@@ -14,6 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from bench_master.verdicts.decision import ALPHA
 from bench_master.verdicts.signed_rank import NO_INTERVAL, null_distribution
 
 EXPONENT: Final = 1.5
@@ -44,18 +45,18 @@ class Look(Struct, frozen=True):
         return asdict(self) | {"settled": sorted(self.settled), "comparisons": list(self.comparisons)}
 
 
-def extension_level(extensions: int, alpha: float) -> float:
+def extension_level(extensions: int) -> float:
     """Return the level at which a run that was extended so often is judged: half as large after each extension."""
-    return alpha / 2.0**extensions
+    return ALPHA / 2.0**extensions
 
 
-def error_with_earlier_ends(extensions: int, alpha: float) -> float:
-    """Return in how many runs at most a word is wrong at this end or an earlier one: less than twice `alpha`, ever.
+def error_with_earlier_ends(extensions: int) -> float:
+    """Return in how many runs at most a word is wrong at this end or an earlier one: less than twice `ALPHA`, ever.
 
-    The first end was judged at `alpha`, and no later level takes that back: the levels of all ends add up
+    The first end was judged at `ALPHA`, and no later level takes that back: the levels of all ends add up
     (Bonferroni).
     """
-    return sum(extension_level(number, alpha) for number in range(extensions + 1))
+    return sum(extension_level(number) for number in range(extensions + 1))
 
 
 def is_settled(verdict: str, rounds: int) -> bool:

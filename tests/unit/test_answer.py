@@ -18,7 +18,6 @@ from bench_common.cost import CHANGE_WORDS, COST_UNITS, CPU_FREQUENCY, HELD_UNIT
 from bench_common.stats.block_types import StoredMetric
 from bench_common.stats.reader import StatsFile
 from bench_common.thresholds import parse_primary
-from bench_master.analysis.answer import make_answer
 from bench_master.analysis.document import build_document
 from bench_master.analysis.verdict_makers import words_of
 from bench_master.analysis.verdict_types import ArchiveReport
@@ -79,8 +78,8 @@ def test_comparisons_of_runs_have_their_answer(tmp_path, capsys, format_):
 def test_without_comparisons_the_history_is_the_answer():
     """Or that there is nothing to compare."""
     runs = ArchiveReport(runs=12, sd=None, low=None, high=None)
-    assert make_answer([], 0.03, {}, runs) == "No change in 12 runs."
-    assert make_answer([], 0.03, {}).startswith("Refused: no treatment of the new run is in an earlier one")
+    assert answer_of([], runs) == "No change in 12 runs."
+    assert answer_of([]).startswith("Refused: no treatment of the new run is in an earlier one")
 
 
 def test_a_side_whose_jobs_failed_is_no_open_question():

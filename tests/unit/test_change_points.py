@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from bench_master.verdicts import change_points
-from bench_master.verdicts.between_runs import RunLevels
+from bench_master.verdicts.between_runs import RunLevels, predict
 from bench_master.verdicts.change_points import (
     NEWEST,
     TREND_P,
     critical_value,
     find_steps,
     judge_newest,
-    newest,
     standing_out,
 )
 
@@ -95,11 +94,11 @@ def test_the_newest_runs():
         for count in NEWEST:
             changed = levels + 0.06 * (np.arange(43) >= 43 - count)
             for effect, series in enumerate((levels, changed)):
-                found[count][effect] += newest(exact(series), 0, count).p < TREND_P
+                found[count][effect] += predict(exact(series[:-count]), exact(series[-count:]), TREND_P).p < TREND_P
     assert [found[count][0] / times for count in NEWEST] == pytest.approx([0, 0], abs=0.01)
     assert found[1][1] / times == pytest.approx(0.30, abs=0.1)
     assert found[3][1] / times == pytest.approx(0.91, abs=0.06)
-    assert newest(exact(np.zeros(7)), 0, 3) is None
+    assert standing_out(exact([*np.zeros(4), 1, 1, 1]), 0, MARGIN) is None
 
 
 def series(*more, runs=20, seed=3):

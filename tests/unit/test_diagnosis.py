@@ -42,7 +42,7 @@ def test_the_table_of_steps_is_exact_for_short_series():
     """For seven measurements all 5,040 orders can be counted; the table of drawn ones must agree."""
     scale = math.sqrt(2.0) * 2.0
     sums = (np.abs(np.cumsum(np.array(order) - 3)[2:4]).max() / scale for order in itertools.permutations(range(7)))
-    exact, drawn = np.array(list(sums)), diagnosis._step_table(7, 3)
+    exact, drawn = np.array(list(sums)), diagnosis._step_table(7)
     for value in np.unique(exact.round(6)):
         assert (drawn > value - 1e-3).mean() == pytest.approx((exact > value - 1e-3).mean(), abs=0.015)
 

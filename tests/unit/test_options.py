@@ -102,5 +102,16 @@ def test_every_declared_option_of_a_run_is_known(words, kind):
     """Options of a run stand below several headings, each named by the function that adds them."""
     parser = build_parser(words).sub_commands()[words[0]]
     unknown = {flag for flag in declared(kind) if not parser.has_options([flag])}
-    ours = {"-f", "--file", "--resume", "--more", "--rerun-baseline", "--legacy", "--drivers", "--stop-grace"}
+    ours = {
+        "-f",
+        "--file",
+        "--resume",
+        "--more",
+        "--rerun-baseline",
+        "--legacy",
+        "--drivers",
+        "--stop-grace",
+        "-u",
+        "--user-count",
+    }
     assert unknown == (ours if kind is weigh.Options else set())

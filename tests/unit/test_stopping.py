@@ -1,11 +1,13 @@
 """Runs that stop when their question is settled: the looks, how often they err, and when the run ends."""
 
+import math
 import sys
 
 import numpy as np
 import pytest
 from places import ROOT
 
+from bench_master.verdicts.between_runs import RunLevels
 from bench_master.verdicts.decision import Rules, TrialValues, compare
 from bench_master.verdicts.signed_rank import NO_INTERVAL, critical_value, exact_interval
 from bench_master.verdicts.stopping import (
@@ -126,7 +128,7 @@ def test_a_look_decides_by_these_levels():
                 (*_, (_, smaller, t)) = looks(np.vstack([differences]))
                 a, b = np.ones(n), np.exp(differences[:, 0])
                 rules = Rules(comparisons=comparisons, margin=1e-9, look=nominal_levels(n, LAST))
-                found = compare(TrialValues.exact(a), TrialValues.exact(b), rules)
+                found = compare(TrialValues(a, a, a), TrialValues(b, b, b), rules)
                 level = rules.look[0]
                 shown = bool(level) and smaller[0] <= critical_values(LAST)[n]
                 if shown and comparisons > 1:
@@ -140,11 +142,11 @@ def test_a_clear_answer_comes_early():
     generator = np.random.default_rng(9)
     for effect, words, latest in ((0.1, {"slower"}, 9), (0.0, {"same"}, 13)):
         for _ in range(20):
-            a, b = np.exp(0.015 * generator.normal(size=(2, LAST)))
+            logs = 0.015 * generator.normal(size=(2, LAST)) + [[0.0], [math.log1p(effect)]]
             found = None
             for n in range(6, LAST + 1):
                 rules = Rules(look=nominal_levels(n, LAST))
-                found = compare(TrialValues.exact(a[:n]), TrialValues.exact((1 + effect) * b[:n]), rules)
+                found = compare(*(RunLevels.exact(own[:n]).trials() for own in logs), rules)
                 if found.word != "inconclusive":
                     break
             assert found.word in words
@@ -153,12 +155,12 @@ def test_a_clear_answer_comes_early():
 
 def test_extensions_err_in_less_than_a_tenth_however_many():
     """The levels of all ends add up to less than twice the first, which nothing takes back."""
-    assert [extension_level(number, 0.05) for number in range(3)] == [0.05, 0.025, 0.0125]
-    assert [error_with_earlier_ends(number, 0.05) for number in (1, 2)] == pytest.approx([0.075, 0.0875])
-    assert error_with_earlier_ends(50, 0.05) <= 0.1
+    assert [extension_level(number) for number in range(3)] == [0.05, 0.025, 0.0125]
+    assert [error_with_earlier_ends(number) for number in (1, 2)] == pytest.approx([0.075, 0.0875])
+    assert error_with_earlier_ends(50) <= 0.1
     generator, wrong = np.random.default_rng(5), 0
     for _ in range(2000):
         rounds = generator.normal(size=20)
-        ends = ((rounds[:10], 0.05), (rounds, extension_level(1, 0.05)))
+        ends = ((rounds[:10], 0.05), (rounds, extension_level(1)))
         wrong += any(exact_interval(own, own, level).excludes_zero() for own, level in ends)
     assert 0.05 < wrong / 2000 <= 0.075

@@ -15,7 +15,7 @@ from bench_common.thresholds import parse_primary
 from bench_master.run_data import trial_values
 from bench_master.run_data.measured import MeasuredRun
 from bench_master.scenario.model import AGAIN
-from bench_master.verdicts.quantiles import enough_jobs, quantile
+from bench_master.verdicts.quantiles import enough_jobs, quantile, quantiles
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def test_quantiles_of_a_trial_are_median_unbiased():
     values = np.array([7, 1, 5, 9, 2, 8])
     for q in (0.05, 0.25, 0.5, 0.75, 0.95):
         assert quantile(values, q) == pytest.approx(np.quantile(values, q, method="median_unbiased"))
-        assert quantile(values, q, zeros=2) == pytest.approx(
+        assert quantiles(values, (q,), zeros=2)[0] == pytest.approx(
             np.quantile([0, 0, *values], q, method="median_unbiased")
         )
-    assert quantile(values, 0.95, infinite=1) == math.inf
-    assert quantile(values, 0.5, infinite=1) == 7.0
+    assert quantiles(values, (0.95,), infinite=1)[0] == math.inf
+    assert quantiles(values, (0.5,), infinite=1)[0] == 7.0
     assert math.isnan(quantile(values[:0], 0.5))
 
 

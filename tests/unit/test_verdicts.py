@@ -29,7 +29,8 @@ B = np.array([1.06, 1.07, 1.04, 1.18, 1.05, 1.04, 1.07, 1.13, 1.08, 1.06])
 
 
 def exact(values):
-    return TrialValues.exact(values)
+    array = np.asarray(values, float)
+    return TrialValues(array, array, array)
 
 
 def near(*values):

@@ -14,13 +14,14 @@ from bench_common.errors import InfrastructureError, UsageError
 from bench_common.stats.block_types import StoredTreatment
 from bench_features.alternate import alternate
 from bench_features.alternate.series import CUT, FILE, Series, files_of, load, run_file, save, set_aside
+from bench_master import run_process
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
 from bench_master.analysis.verdict_options import GateOptions, VerdictOptions
 from bench_master.analysis.verdict_types import DIRECTED_WORDS
 from bench_master.cli import run_command_line
 from bench_master.run_data.summary import HostSummary, RunSummary, TreatmentSummary
 from bench_master.run_data.trial_values import primary_of
-from bench_master.verdicts.decision import TrialValues
+from bench_master.verdicts.between_runs import RunLevels
 from bench_master.verdicts.stopping import is_settled
 
 SERIES = Series(command=("weigh", "native", "--", "true"), old="true", new="true", seed=5, pairs=6)
@@ -132,7 +133,8 @@ def test_a_build_that_cannot_be_put_in_place_ends_the_series(tmp_path):
 def test_a_run_that_is_incomplete_does_not_count(monkeypatch, tmp_path, status, error):
     """Wrong options, a lost host and an interruption each end the series, with the run's own exit code."""
     statuses = iter((0, status))
-    monkeypatch.setattr(alternate, "run_process", lambda *_, **__: next(statuses))
+    for module in (alternate, run_process):
+        monkeypatch.setattr(module, "run_process", lambda *_, **__: next(statuses))
     with pytest.raises(error):
         made(tmp_path)
 
@@ -141,7 +143,8 @@ def test_a_run_that_is_incomplete_does_not_count(monkeypatch, tmp_path, status, 
 def test_a_run_with_failed_jobs_or_gates_counts(monkeypatch, tmp_path, status):
     """Its measurement is complete."""
     statuses = iter((0, status))
-    monkeypatch.setattr(alternate, "run_process", lambda *_, **__: next(statuses))
+    for module in (alternate, run_process):
+        monkeypatch.setattr(module, "run_process", lambda *_, **__: next(statuses))
     assert made(tmp_path) > 0.0
 
 
@@ -152,7 +155,7 @@ def a_run(number, level):
     labels = {"engine": "native"}
     definition = StoredTreatment(title="engine=native", labels=labels, engine="native")
     measure = primary_of(definition)
-    trials = TrialValues.exact([math.exp(level)])
+    trials = RunLevels.exact(level).trials()
     return RunSummary(
         file=f"{number}.stats.gz", run_id=f"run-{number}", created=None, began_s=600.0 * number, scenario="x",
         hosts={"blade-1": HostSummary({}, {}, {}, math.nan)}, harness="1", margin=None,

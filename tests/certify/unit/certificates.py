@@ -3,7 +3,9 @@
 import math
 
 from bench_features.certify.certificate import CertifiedRun, RunComparison, RunMeasure, RunSeries
+from bench_features.certify.evidence import Evidence
 from bench_features.certify.findings import certify_runs
+from bench_features.certify.runs import RunPlan
 
 MACHINE = {
     "machine_id": "0123456789abcdef",
@@ -27,10 +29,7 @@ def a_run(number=0, *, word="same", sd=0.03, level=0.0, estimate=0.0, began="202
     )
 
 
-def certificate(runs, **changes):
+def certificate(runs, *, host="blade", jobs="`true`"):
     """Return the certificate of such runs."""
-    plan = {
-        "host": "blade", "machine": MACHINE, "scenario": "s", "plan": "p", "jobs": "`true`", "rounds": 10,
-        "margin": 0.03, "valid_days": 30,
-    }  # fmt: skip
-    return certify_runs(runs, **(plan | changes))
+    last = Evidence(runs[-1], host, MACHINE, 10, 0.03)
+    return certify_runs(runs, last, RunPlan(None, "s", jobs, (), None, "p"), 30)
