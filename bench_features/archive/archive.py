@@ -6,7 +6,9 @@ is missing, of another version or unreadable is made again, and one that cannot 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
@@ -42,8 +44,13 @@ _MOST_SHOWN: Final = 5
 _SHOWN_CHARS: Final = 200
 Row: TypeAlias = tuple[tuple[int, int], ArchivedRun]
 """Size and time of change (ns) of a file, by which it is known to be the one that was read; and what is in it."""
-_VERSION: Final = 4
+
+
+_VERSION: Final = 3
 """Of what the index keeps; one of another version is made again."""
+_TABLE: Final = "CREATE TABLE run (sha256 TEXT PRIMARY KEY, bytes INTEGER, mtime_ns INTEGER, run BLOB)"
+_encode: Final = msgspec.msgpack.Encoder().encode
+_run: Final = msgspec.msgpack.Decoder(ArchivedRun).decode
 
 
 class Archive:
@@ -87,8 +94,7 @@ class Archive:
         if self._is_saved:
             return
         try:
-            # It is written whole: nothing locks it, also on a shared folder.
-            self.folder.write(INDEX, msgspec.msgpack.encode((_VERSION, self._rows)))
+            self.folder.write(INDEX, _index_of(self._rows))
         except InfrastructureError as error:
             tell(f"bench-master: {error}: the index is made for this command alone")
         self._is_saved = True
@@ -221,12 +227,26 @@ class Archive:
         return frozenset(run.id for run in (self._runs() if known else ()) if run.sha256 in known)
 
 
+def _index_of(rows: Mapping[str, Row]) -> bytes:
+    """Return the index as a file of sqlite3, which is written whole: nothing locks it, also on a shared folder."""
+    with closing(sqlite3.connect(":memory:")) as index:
+        index.executescript(f"{_TABLE}; PRAGMA user_version = {_VERSION};")
+        kept = ((sha256, *state, _encode(run)) for sha256, (state, run) in rows.items())
+        index.executemany("INSERT INTO run VALUES (?, ?, ?, ?)", kept)
+        index.commit()
+        return index.serialize()
+
+
 def _read_index(path: Path) -> dict[str, Row]:
     try:
         with open_regular(path) as file:
-            version, rows = msgspec.msgpack.decode(file.read(), type=tuple[int, msgspec.Raw])
-        return msgspec.msgpack.decode(rows, type=dict[str, Row]) if version == _VERSION else {}
-    except (FileNotFoundError, msgspec.MsgspecError):
+            content = file.read() or b"-"  # of no bytes sqlite3 raises MemoryError
+        with closing(sqlite3.connect(":memory:")) as index:
+            index.deserialize(content)
+            (version,) = index.execute("PRAGMA user_version").fetchone()
+            rows = index.execute("SELECT * FROM run") if version == _VERSION else ()
+            return {sha256: ((size, mtime_ns), _run(run)) for sha256, size, mtime_ns, run in rows}
+    except (FileNotFoundError, sqlite3.Error, msgspec.MsgspecError, TypeError):
         return {}
     except OSError as error:
         raise InfrastructureError(f"{path}: {error.strerror}; remove it, and it is made again") from error

@@ -84,7 +84,7 @@ def test_every_command_refuses_what_is_no_file(files, kind):
     """With exit code 2 or 3, in its own words, naming the file; nothing waits, and no traceback is shown."""
     bad = files.folder / "bad"
     make_bad(kind, bad)
-    index = files.folder / "damaged" / "index.msgpack"
+    index = files.folder / "damaged" / "index.sqlite3"
     make_bad(kind, index)
     wrong = {}
     for command in COMMANDS:
@@ -95,7 +95,7 @@ def test_every_command_refuses_what_is_no_file(files, kind):
         except Hung:
             wrong[command] = "hung"
             continue
-        named = str(bad) in ended.err or "index.msgpack" in ended.err or "damaged" in ended.err
+        named = str(bad) in ended.err or "index.sqlite3" in ended.err or "damaged" in ended.err
         if ended.status not in {2, 3} or "Traceback" in ended.err or "internal error" in ended.err or not named:
             wrong[command] = (ended.status, ended.out[-300:], ended.err[-600:])
     index.unlink()

@@ -87,7 +87,7 @@ NOT_ON_THE_FIRST_DAY = {
     *HEAVY - {"numpy"},
     *{"google.protobuf", "hpack", "jinja2", "markupsafe", "psutil", "regex", "rich", "setproctitle"},
     *{"pandas", "polars", "pyinstrument", "pymysql", "shtab"},
-    *{"bench_features.clusters", "bench_features.compat", "bench_features.formats"},
+    *{"bench_features.clusters", "bench_features.compat", "bench_features.formats", "sqlite3"},
 }
 """What engines with a protocol of their own, pages, fleets, terminals, workers and extras need."""
 
