@@ -72,7 +72,8 @@ class Archive:
         """
         folder = ArchiveFolder(find_folder(given))
         if create:
-            folder.make()
+            if folder.make():
+                note(f"bench-master: {folder.shown}: a new archive")
         elif not folder.objects.is_dir():
             raise UsageError(
                 f"{folder.shown}: there is no archive; bench-master archive add FILE makes one, and --archive names "

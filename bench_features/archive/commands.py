@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from bench_common import __version__
 from bench_common.argument_types import InvalidValue, file_name, int_range
-from bench_common.errors import ExitCode, UsageError, did_you_mean
+from bench_common.errors import ExitCode, NotAStatsFileError, UsageError, did_you_mean
 from bench_common.options import Option, add_options
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
@@ -128,13 +128,18 @@ def _run_add(options: AddOptions) -> int:
             raise UsageError(f"{path}: is a folder; expected stats files, such as {path}/*.stats.gz")
         if not path.exists():
             raise UsageError(f"{path}: No such file or directory; nothing was added")
-    steps, new, damaged = Steps("added", quiet=options.quiet), 0, 0
+    steps, new, damaged, refused = Steps("added", quiet=options.quiet), 0, 0, 0
     with (
         Archive.open(options.archive, create=True) as archive,
         progress_message("adding runs to the archive"),
     ):
         for number, path in enumerate(options.files, 1):
-            run, is_new = archive.add(path)
+            try:
+                run, is_new = archive.add(path)
+            except (NotAStatsFileError, UsageError) as error:
+                tell(f"bench-master: {error}; not added")
+                refused += 1
+                continue
             new += is_new
             damaged += run.state == "damaged"
             if run.state != "complete":
@@ -143,10 +148,11 @@ def _run_add(options: AddOptions) -> int:
                 put(f"{run.id}\t{'added' if is_new else 'known'}\t{run.state}\t{path}")
             steps(number, len(options.files))
     if not options.quiet and len(options.files) > 1:
-        again = len(options.files) - new
+        again = len(options.files) - new - refused
         known = f", {again} were there already" if again else ""
         tell(f"{plural(new, 'run')} added{known}: {archive.folder.shown}")
-    return int(ExitCode.INFRASTRUCTURE if damaged else ExitCode.OK)
+    codes = (ExitCode.USAGE if refused else ExitCode.OK, ExitCode.INFRASTRUCTURE if damaged else ExitCode.OK)
+    return int(ExitCode.gravest(codes))
 
 
 # -- compare --------------------------------------------------------------------------------------------------------

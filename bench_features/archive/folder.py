@@ -88,12 +88,14 @@ class ArchiveFolder:
         """How messages name the archive."""
         return one_line(str(self.path))
 
-    def make(self) -> None:
-        """Make the folder; raise `InfrastructureError` where that is not possible."""
+    def make(self) -> bool:
+        """Make the folder; return whether it is new. Raise `InfrastructureError` where that is not possible."""
+        is_new = not self.objects.exists()
         with _refusing(self.objects, "cannot be made"):
             self.objects.mkdir(parents=True, exist_ok=True)
         if not os.access(self.objects, os.W_OK | os.X_OK):
             raise InfrastructureError(f"{self.objects}: cannot be written to; name another archive with --archive")
+        return is_new
 
     def place(self, sha256: str) -> Path:
         """Return where the file with this content is, or would be."""

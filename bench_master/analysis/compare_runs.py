@@ -54,14 +54,15 @@ from bench_master.analysis.verdict_types import (
     RunFileReport,
     StoppingReport,
     VerdictsReport,
+    of_side,
 )
-from bench_master.formatting import plural
+from bench_master.formatting import listed, plural
 from bench_master.run_data.measured import MeasuredRun
 from bench_master.run_data.summary import RunSummary, TreatmentSummary
 from bench_master.verdicts import between_runs, diagnosis
 from bench_master.verdicts.between_runs import MIN_ARCHIVE, MIN_PAIRS, RunLevels
 from bench_master.verdicts.decision import ALPHA, DEFAULT_MARGIN, Rules, Verdict
-from bench_master.verdicts.reasons import Code, Reason, because
+from bench_master.verdicts.reasons import MAX_NAMED, Code, Reason, because
 from bench_master.verdicts.signed_rank import Values
 from bench_master.verdicts.stopping import is_settled, nominal_levels
 
@@ -325,8 +326,10 @@ def _anchor_title(run: RunSummary, anchor: Mapping[str, str]) -> str:
     found = [one.title for one in run.treatments.values() if has_labels(one.labels, anchor.items())]
     if len(found) != 1:
         known = {f"{key}={value}" for one in run.treatments.values() for key, value in one.labels.items()}
-        what = "no treatment has" if not found else f"{len(found)} treatments have"
-        raise UsageError(f"--anchor {wanted}: {what} these labels{did_you_mean(wanted, known)}; name one treatment")
+        hint = (
+            f"no treatment has these labels{did_you_mean(wanted, known)}" if not found else listed(found, MAX_NAMED)
+        )
+        raise UsageError(f"--anchor {wanted}: {hint}; name one treatment")
     return found[0]
 
 
@@ -484,7 +487,10 @@ def _within(sides: Sides, treatment: TreatmentSummary, rules: Rules) -> Verdict 
 def _with_series_flags(report: ComparisonReport, sides: Sides) -> ComparisonReport:
     """Return the comparison of two runs with what makes the trials of either more than one number."""
     pair = [sides.earlier[-1].treatments[report.b], sides.new[-1].treatments[report.b]]
-    flags = [list(series_flags(one.title, one.trials.values, sides.margin)) for one in pair]
+    flags = [
+        list(series_flags(of_side(one.title, side), one.trials.values, one.measure.unit, sides.margin))
+        for one, side in zip(pair, ("earlier", "new"), strict=True)
+    ]
     whole = [all(flag.level != "refusal" for flag in own) for own in flags]
     return replace(
         report,

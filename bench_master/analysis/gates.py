@@ -32,6 +32,7 @@ from bench_master.analysis.report_types import ThresholdReport, as_json
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.analysis.verdict_types import ComparisonReport, GateReport, VerdictsReport
 from bench_master.formatting import format_change, format_change_interval
+from bench_master.run_data.summary import HostSummary
 from bench_master.run_data.treatment_types import TreatmentReport
 from bench_master.scenario.keys_run import unmatched_labels
 from bench_master.verdicts.reasons import Code
@@ -105,13 +106,22 @@ def check_verdict_options(
     if problem := unmatched_labels(options.baseline, labels):
         raise UsageError(problem)
     if not options.earlier:  # the properties of earlier runs are not known here
-        known = known_keys(treatments, hosts)
-        for name in sorted({*options.accept} - {*known}):
-            raise UsageError(
-                f"--accept {name}: no property has this name{did_you_mean(name, known)}; the report lists the "
-                "properties that differ"
-            )
+        check_accepted(options.accept, treatments, hosts)
     check_gates(gates, labels)
+
+
+def check_accepted(
+    accept: Iterable[str], treatments: Iterable[StoredTreatment], hosts: Iterable[StoredHost | HostSummary]
+) -> None:
+    """Raise `UsageError` for a name of ``--accept`` that no property has."""
+    if not accept:
+        return
+    known = known_keys(treatments, hosts)
+    for name in sorted({*accept} - {*known}):
+        raise UsageError(
+            f"--accept {name}: no property has this name{did_you_mean(name, known)}; the report lists the properties "
+            "that differ"
+        )
 
 
 def check_gates(gates: Iterable[Gate], labels: Sequence[Mapping[str, Any]]) -> None:

@@ -5,7 +5,7 @@ Each has a name, which ``--accept`` takes. A difference refuses every word, unle
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from bench_common.cost import COST_UNITS, HELD_UNITS
@@ -15,6 +15,7 @@ from bench_common.job_kind import KERNEL, installed_job_type
 from bench_common.layout import LAYOUTS
 from bench_common.stats.block_types import StoredHost, StoredJob, StoredOpenLoad, StoredTreatment, definition_of
 from bench_common.treatment import COLD_STARTS, PLAIN_ENVIRONMENTS
+from bench_master.run_data.summary import HostSummary
 from bench_master.verdicts.confounds import KNOWN_NAMES, Difference, shown
 
 _OF_SIDES: Final = (SIDE_DETAIL, PROGRAM_DETAIL)
@@ -148,7 +149,7 @@ def engine_names(treatment: StoredTreatment) -> Iterator[str]:
             yield f"{IMAGE_DETAIL}{settings['image']} of {engine}"
 
 
-def known_keys(treatments: Collection[StoredTreatment], hosts: Collection[StoredHost]) -> list[str]:
+def known_keys(treatments: Iterable[StoredTreatment], hosts: Iterable[StoredHost | HostSummary]) -> list[str]:
     """Return every name that ``--accept`` takes for these treatments and hosts."""
 
     def names() -> Iterator[str]:

@@ -363,13 +363,14 @@ def position_effect(again: Sequence[ComparisonReport]) -> float | None:
 # -- series ----------------------------------------------------------------------------------------------------------
 
 
-def series_flags(title: str, values: Values, margin: float) -> Iterator[FlagReport]:
+def series_flags(title: str, values: Values, unit: str, margin: float) -> Iterator[FlagReport]:
     """Yield what makes the trials of one treatment, in the order in which they ran, more than one number."""
     known = values[np.isfinite(values) & (values > 0.0)]
-    findings = diagnosis.find(np.log(known), math.log1p(margin))
+    logs = np.log(known)
+    findings = diagnosis.find(logs, math.log1p(margin))
     if findings:
-        shown = findings_data(findings)
-        reason = because(Code.NO_SINGLE_NUMBER, treatment=title, findings=shown, values=[], unit="")
+        shown, ends = findings_data(findings), _spread_values(findings, logs)
+        reason = because(Code.NO_SINGLE_NUMBER, treatment=title, findings=shown, values=ends, unit=unit)
         yield _flag(findings, title, "refusal", reason)
     if len(known) < len(values):
         lost = len(values) - len(known)
@@ -404,8 +405,10 @@ def series_warnings(ledger: Aggregator, trials: TrialTable) -> list[str]:
     """Return the flags of treatments that are compared with nothing, in words."""
     return [
         flag.text
-        for index in sorted(trials.measures)
-        for flag in series_flags(ledger.treatments[index].title, trials.values(index).values, DEFAULT_MARGIN)
+        for index, measure in sorted(trials.measures.items())
+        for flag in series_flags(
+            ledger.treatments[index].title, trials.values(index).values, measure.unit, DEFAULT_MARGIN
+        )
         if flag.kind != "failed"
     ]
 

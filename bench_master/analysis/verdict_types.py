@@ -517,6 +517,11 @@ def spread_text(comparison: ComparisonReport, title: str) -> str:
     return ""
 
 
+def of_side(title: str, side: str) -> str:
+    """Return what a treatment of one of two runs is called that are compared: `side` is ``earlier`` or ``new``."""
+    return f"{title} in the {side} run"
+
+
 def range_text(first: float, last: float, unit: str) -> str:
     """Return two values with their unit once, if they have one: ``188 to 440 ms``, ``1,052 to 3,466/s``."""
     texts = [format_value(value, unit) for value in (first, last)]

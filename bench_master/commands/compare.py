@@ -16,7 +16,7 @@ from bench_common.errors import ExitCode, UsageError
 from bench_common.options import Heading, Option
 from bench_common.streams import tell
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
-from bench_master.analysis.gates import check_gates, requested_gates, unpassed_gates, with_gates
+from bench_master.analysis.gates import check_accepted, check_gates, requested_gates, unpassed_gates, with_gates
 from bench_master.analysis.report_schema import verdicts_schema
 from bench_master.analysis.run_summary import read_paths
 from bench_master.analysis.verdict_options import GateOptions, VerdictOptions, baseline_labels, margin
@@ -29,6 +29,7 @@ from bench_master.reports.comparison import answer_lines, comparison_formats, wr
 from bench_master.run_data.summary import RunSummary
 from bench_master.terminal import text_output
 from bench_master.terminal_options import DEFAULT_TERMINAL, TerminalOptions
+from bench_master.verdicts.reasons import MAX_NAMED
 
 EPILOG = f"""\
 The last one is the new run, those before it are the earlier ones; a folder stands for all stats files in it.
@@ -112,6 +113,10 @@ def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> in
     fresh, past = ([replace(one, file=names.get(one.file, one.file)) for one in runs] for runs in (fresh, past))
     with progress_message("comparing the runs"):
         verdicts = judge_runs(past, fresh, verdicts_options, [*unreadable, *more], anchor=options.anchor)
+    archive = verdicts.archive
+    if archive is not None and not (archive.runs or archive.new or verdicts.gates):
+        why = "; ".join(f"{one.file}: {one.why}" for one in archive.left_out[:MAX_NAMED])
+        raise UsageError(f"no run of the history can be compared: {why}")
     write(verdicts, options.comparison)
     for line in unpassed_gates(verdicts.gates):
         tell(f"bench-master: {line}")
@@ -134,7 +139,10 @@ def judge_runs(
     """Return the verdicts on new runs against earlier ones, with the gates (see `compare_runs`)."""
     sides = choose_runs(past, fresh, unreadable, options)
     gates = requested_gates(options, ())
-    check_gates(gates, [one.labels for run_ in (*past, *fresh) for one in run_.treatments.values()])
+    runs = (*past, *fresh)
+    treatments = [one.definition for run_ in runs for one in run_.treatments.values()]
+    check_accepted(options.accept, treatments, [host for run_ in runs for host in run_.hosts.values()])
+    check_gates(gates, [one.labels for one in treatments])
     return with_gates(compare_runs(sides, anchor=anchor, last_look=last_look), gates)
 
 

@@ -23,6 +23,8 @@ from bench_master.analysis.verdict_types import (
     VerdictsReport,
     change_text,
     interval_text,
+    of_side,
+    spread_text,
     verdict_lines,
 )
 from bench_master.formatting import (
@@ -30,6 +32,7 @@ from bench_master.formatting import (
     format_change,
     format_change_interval,
     format_share,
+    format_value,
     listed,
     paragraph,
     plural,
@@ -37,7 +40,7 @@ from bench_master.formatting import (
 )
 from bench_master.formatting import escape_markdown as escape
 from bench_master.reports import naming_plugin
-from bench_master.reports.table import Cell, Field, Table, count, markdown_of, measured, table_of, table_text, words
+from bench_master.reports.table import Cell, Field, Table, count, markdown_of, table_of, table_text, words
 from bench_master.reports.verdict_text import confidence_together, gate_lines
 from bench_master.verdicts.between_runs import MIN_ARCHIVE
 from bench_master.verdicts.reasons import Reason, joined
@@ -124,8 +127,8 @@ def comparisons_table(verdicts: VerdictsReport) -> Table:
     fields: list[Field[ComparisonReport]] = [
         words("treatment", lambda one: one.name),
         words("verdict", lambda one: one.word),
-        measured("earlier", lambda one: one.a_value, lambda one: one.unit),
-        measured("new", lambda one: one.b_value, lambda one: one.unit),
+        Field(Column("earlier"), lambda one: _level(one, "earlier", one.a_value)),
+        Field(Column("new"), lambda one: _level(one, "new", one.b_value)),
         Field(Column("difference"), lambda one: Cell(change_text(one), one.ratio)),
         Field(Column(within, left=True), lambda one: Cell(interval_text(one), one.low, left=True)),
     ]
@@ -136,6 +139,12 @@ def comparisons_table(verdicts: VerdictsReport) -> Table:
     else:
         caption = "".join(f"Measure: {one} (median of the trials of a run)" for one in measures)
     return table_of("Comparisons", caption, fields, verdicts.comparisons)
+
+
+def _level(comparison: ComparisonReport, side: str, value: float | None) -> Cell:
+    """Return the level of a side; of one run whose trials are more than one number, their range."""
+    spread = "" if value is not None else spread_text(comparison, of_side(comparison.b, side)).partition(", ")[0]
+    return Cell(spread or format_value(value, comparison.unit), value)
 
 
 def changes_table(archive: ArchiveReport | None) -> Table:

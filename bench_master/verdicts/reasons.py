@@ -207,7 +207,7 @@ def describe_spread(findings: Sequence[Mapping[str, Any]], values: Sequence[floa
         case "neighbours":
             return f"{text}: between {first} and {second}"
         case _:
-            return f"{text}: first {first}, last {second}"
+            return f"{text}; the first was {first}, the last {second}"
 
 
 def _against(properties: Sequence[Mapping[str, Any]]) -> str:

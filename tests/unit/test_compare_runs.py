@@ -497,13 +497,27 @@ def test_odd_runs_by_themselves(tmp_path, capsys):
         (["cut.stats.gz", "one.stats.gz"], 3, "cut.stats.gz: nothing to read"),
         (["one.stats.gz", "one.stats.gz"], 2, "is the same run as one.stats.gz"),
         (["one.stats.gz", "x", "--margin", "3"], 2, "did you mean '3%'?"),
+        (
+            ["one.stats.gz", "two.stats.gz", "--accept", "kernl"],
+            2,
+            "no property has this name (did you mean 'kernel'?)",
+        ),
+        (
+            ["one.stats.gz", "two.stats.gz", "--anchor", "engine=podmn"],
+            2,
+            "these labels (did you mean 'engine=podman'",
+        ),
+        (["noop"], 2, "no run of the history can be compared: noop/a.stats.gz: a no-op run"),
     ],
 )
 def test_what_cannot_be_compared(tmp_path, capsys, monkeypatch, arguments, status, message):
     """Is named, with the exit code of other commands for it."""
     monkeypatch.chdir(tmp_path)
     one = a_run(tmp_path / "one.stats.gz", 100)
+    a_run(tmp_path / "two.stats.gz", 100, number=2, engines=("docker", "podman"))
     a_run(tmp_path / "killed.stats.gz", 100, number=1, foot=False)
+    (tmp_path / "noop").mkdir()
+    a_run(tmp_path / "noop" / "a.stats.gz", 100, number=3, head={"noop": True})
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.stats.gz").write_text("no stats file")
     (tmp_path / "cut.stats.gz").write_bytes(one.read_bytes()[:40])

@@ -69,7 +69,13 @@ def test_runs_are_added_found_and_shown(command, archive_folder, tmp_path):
     paths = [a_run(tmp_path / f"{number}.stats.gz", number, name=names[number % 2]) for number in range(4)]
     code, out, err = command("add", *paths)
     assert (code, out.count("\tadded\tcomplete\t")) == (0, 4), err
-    assert "4 were there already" in command("add", *paths)[2]
+    assert f"{archive_folder}: a new archive\n" in err
+    (tmp_path / "text.stats.gz").write_text("no stats file")
+    code, _, err = command("add", paths[0], tmp_path / "text.stats.gz", *paths[1:])
+    assert code == 2
+    assert "text.stats.gz: is not a stats file" in err
+    assert "0 runs added, 4 were there already" in err
+    assert "a new archive" not in err
     code, out, _ = command("list")
     head, *rows = [line.split("\t") for line in out.splitlines()]
     assert head == ["id", "created", "state", "done", "failed", "value", "trust", "hosts", "scenario"]

@@ -34,6 +34,7 @@ def test_a_filter_has_a_length(tmp_path, capsys, option):
     place = str(tmp_path / "archive")
     with Archive.open(place, create=True) as archive:
         archive.add(a_run(tmp_path / "run.stats.gz", name="n" * 100_000))
+    capsys.readouterr()
     status = run_command_line(["archive", "list", option, "n" * 99_999, "--archive", place])
     (told,) = capsys.readouterr().err.splitlines()
     assert status == 2
