@@ -60,7 +60,7 @@ def summary_of(run: MeasuredRun, failures: Failures = "worst") -> RunSummary:
     """Return a measured run as one measurement; raise `StatsFileError` where it cannot be compared."""
     header, ledger = run.header, run.sums
     with _naming_the_file(run.stats):
-        table = run.trials(failures)
+        table = run.trials(failures).without(ledger.split_blocks())  # as in the run's own report
         for entry in ledger.treatments:
             parameters(entry)  # what other runs are compared by must be readable, too
     treatments = {}

@@ -11,6 +11,7 @@ from bench_common.errors import UsageError
 from bench_common.records import ticket_of
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
+from bench_master.analysis.run_summary import summarize
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.scenario.model import AGAIN
 from bench_master.verdicts.reasons import Code
@@ -279,8 +280,13 @@ def test_a_short_warm_up_and_outliers(run):
 
 
 def test_rounds_that_an_interruption_split_are_left_out(run):
-    """One part of the round ran in another hour than the other."""
-    split = run(resumed_before=11).write(lambda side, *_: sides(side)).verdicts()
+    """One part of the round ran in another hour than the other; what runs are compared by lacks it, too."""
+    made = run(resumed_before=11).write(lambda side, *_: sides(side))
+    split = made.verdicts()
+    assert [np.isfinite(one.trials.values).sum() for one in summarize(StatsFile(made.path)).treatments.values()] == [
+        19,
+        19,
+    ]
     assert (split.design.grade, split.comparisons[0].rounds) == ("B", 19)
     assert split.design.reasons == ["1 round was split by an interruption and left out"]
     assert run(resumed_before=10).write(lambda side, *_: sides(side)).verdicts().design.grade == "A"
