@@ -17,6 +17,9 @@ from typing import Any, Final, TextIO
 
 from bench_common.safe_text import BAR, escape_unprintable, flat_line, quoted_lines
 
+PROGRAM: Final = "bench-master"
+SHORT_NAME: Final = "weighbridge"
+"""The same program by the name of its package, as ``uvx weighbridge`` starts it."""
 ESCAPE: Final = "weighbridge-escape"
 INDENT: Final = "  "
 """Before the further lines of a message that a terminal is too narrow for."""
@@ -144,6 +147,12 @@ def _ignore_write_errors(method: Callable[..., Any], name: str) -> Callable[...,
         return len(arguments[0]) if arguments else None
 
     return spared
+
+
+def program_name() -> str:
+    """Return the name by which the master's program was called, for its help and its messages."""
+    called = os.path.basename(sys.argv[0])  # noqa: PTH119  as short as it is often called
+    return called if called == SHORT_NAME else PROGRAM
 
 
 def tell(text: str) -> None:

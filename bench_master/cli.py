@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import os
 import sys
 import textwrap
 from functools import partial
@@ -17,6 +16,7 @@ from bench_common.errors import ExitCode, UsageError
 from bench_common.extras import missing_extra
 from bench_common.guard import run_guarded
 from bench_common.safe_text import log_to_stderr
+from bench_common.streams import PROGRAM, program_name
 from bench_common.version import VersionAction
 from bench_master.commands import CommandEntry, all_commands, find_command, own_commands
 from bench_master.formatting import page_of
@@ -25,9 +25,6 @@ from bench_master.terminal import COLOR_MODES, screen_width
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-PROGRAM = "bench-master"
-SHORT_NAME = "weighbridge"
-"""The same program by the name of its package, as ``uvx weighbridge`` starts it."""
 COLOR_FLAG = "--color"
 """The one switch before a sub-command that has a value."""
 
@@ -93,12 +90,6 @@ def named_commands(argv: Sequence[str]) -> list[str]:
     """
     words = [word for before, word in pairwise(["", *argv]) if word[:1] != "-" and before != COLOR_FLAG]
     return words[:2] if words and find_command(words[0]) else []
-
-
-def program_name() -> str:
-    """Return the name by which this program was called, for its help and its errors."""
-    called = os.path.basename(sys.argv[0])  # noqa: PTH119  pathlib takes longer to load than the help
-    return called if called == SHORT_NAME else PROGRAM
 
 
 def build_parser(words: Sequence[str] | None = None) -> CommandParser:

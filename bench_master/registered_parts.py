@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from bench_common import load_entry, registered
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 
 Part = TypeVar("Part")
 
@@ -23,7 +23,7 @@ def load_registered(group: str, kind: type[Part], what: str) -> dict[str, Part]:
         except Exception as error:  # noqa: BLE001  somebody else's module may raise anything when imported
             problem = f"cannot be loaded: {type(error).__name__}: {error}"
         if problem:
-            tell(f"bench-master: the {what} {point.name!r} ({point.value}) is left out: it {problem}")
+            tell(f"{program_name()}: the {what} {point.name!r} ({point.value}) is left out: it {problem}")
         else:
             found[point.name] = part
     return found

@@ -21,7 +21,7 @@ from bench_common.cli import WordsAfterDashes
 from bench_common.errors import UsageError
 from bench_common.files import lock_within
 from bench_common.options import Option, add_options
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_common.units import format_duration
 from bench_features.alternate.series import Series, Side, files_of, load, run_file, save, set_aside
 from bench_master.analysis.gates import unpassed_gates
@@ -143,7 +143,7 @@ def run(options: Options) -> int:
         made = plural(stopping.look, "pair")
         sys.stdout.write(f"Stopped after {made} of at most {stopping.last}; the intervals hold at every look.\n")
     for line in unpassed_gates(verdicts.gates):
-        tell(f"bench-master: {line}")
+        tell(f"{program_name()}: {line}")
     return int(verdicts.exit_code)
 
 

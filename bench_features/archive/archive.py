@@ -24,7 +24,7 @@ from bench_common.errors import (
 from bench_common.files import open_regular
 from bench_common.safe_text import one_line, shorten
 from bench_common.stats.reader import SUFFIX, StatsFile
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_features.archive.extract import contents_of
 from bench_features.archive.folder import INDEX, ArchiveFolder, find_folder, hash_of
 from bench_features.archive.types import (
@@ -73,7 +73,7 @@ class Archive:
         folder = ArchiveFolder(find_folder(given))
         if create:
             if folder.make():
-                note(f"bench-master: {folder.shown}: a new archive")
+                note(f"{program_name()}: {folder.shown}: a new archive")
         elif not folder.objects.is_dir():
             raise UsageError(
                 f"{folder.shown}: there is no archive; bench-master archive add FILE makes one, and --archive names "
@@ -81,7 +81,7 @@ class Archive:
             )
         archive = cls(folder)
         for path, reason in archive.unreadable.items():
-            note(f"bench-master: {one_line(str(path))}: not in the archive: {reason}")
+            note(f"{program_name()}: {one_line(str(path))}: not in the archive: {reason}")
         return archive
 
     def __enter__(self) -> Self:
@@ -97,7 +97,7 @@ class Archive:
         try:
             self.folder.write(INDEX, _index_of(self._rows))
         except InfrastructureError as error:
-            tell(f"bench-master: {error}: the index is made for this command alone")
+            tell(f"{program_name()}: {error}: the index is made for this command alone")
         self._is_saved = True
 
     def _refresh(self) -> None:

@@ -18,7 +18,7 @@ from bench_common.errors import ExitCode, NotAStatsFileError, UsageError, did_yo
 from bench_common.options import Option, add_options
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_features.archive.archive import EVERYTHING, MIN_PREFIX, Archive
 from bench_features.archive.facts import fact_texts
 from bench_features.archive.folder import VARIABLE
@@ -137,13 +137,13 @@ def _run_add(options: AddOptions) -> int:
             try:
                 run, is_new = archive.add(path)
             except (NotAStatsFileError, UsageError) as error:
-                tell(f"bench-master: {error}; not added")
+                tell(f"{program_name()}: {error}; not added")
                 refused += 1
                 continue
             new += is_new
             damaged += run.state == "damaged"
             if run.state != "complete":
-                note(f"bench-master: {path}: {run.state}, enters no trend: {run.problem}")
+                note(f"{program_name()}: {path}: {run.state}, enters no trend: {run.problem}")
             if not options.quiet:
                 put(f"{run.id}\t{'added' if is_new else 'known'}\t{run.state}\t{path}")
             steps(number, len(options.files))

@@ -14,7 +14,7 @@ from bench_common.engine_traits import engine_names
 from bench_common.errors import ExitCode, WeighbridgeError
 from bench_common.guard import error_lines
 from bench_common.options import Option, add_options
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_master.analysis.trend_source import BaselineWord
 from bench_master.run_extension import FIRST_RESULTS, RESULTS, OptionGroups, RunExtension
 
@@ -104,10 +104,10 @@ def keep_run(run: MeasuredRun, folder: str, *, quiet: bool) -> ExitCode:
     except (WeighbridgeError, OSError) as error:
         lines = error_lines(error) if isinstance(error, WeighbridgeError) else [str(error)]
         for line in lines:
-            tell(f"bench-master: the run is not in the archive: {line}")
+            tell(f"{program_name()}: the run is not in the archive: {line}")
         same = f" --archive {shlex.quote(folder)}" if folder else ""
         again = f"bench-master archive add {shlex.quote(str(run.path))}{same}"
-        tell(f"bench-master: it is whole in {run.path}; when the archive works again: {again}")
+        tell(f"{program_name()}: it is whole in {run.path}; when the archive works again: {again}")
         return ExitCode.INFRASTRUCTURE
     if not quiet:
         tell(f"archived as {added.id}: {where}")

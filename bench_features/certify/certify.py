@@ -17,7 +17,7 @@ from bench_common.argument_types import duration, int_range
 from bench_common.errors import ExitCode, InfrastructureError, UsageError
 from bench_common.host_info import Fact
 from bench_common.options import Option
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_features.certify.certificate import (
     DEFAULT_VALID_DAYS,
     Certificate,
@@ -118,7 +118,7 @@ def run(options: Options) -> int:
     except InfrastructureError as error:
         if not made.runs:
             raise
-        tell(f"bench-master: {error}")
+        tell(f"{program_name()}: {error}")
         code = ExitCode.INFRASTRUCTURE
     if not made.runs:
         tell("no run is complete, so there is nothing to certify")
@@ -131,7 +131,7 @@ def run(options: Options) -> int:
     _say(options, f"kept in {path}")
     _write(certificate, [], options)
     if code is ExitCode.OK and certificate.false_words.runs_low > PROMISED:
-        tell("bench-master: equal treatments were called different more often than promised")
+        tell(f"{program_name()}: equal treatments were called different more often than promised")
         code = ExitCode.THRESHOLD
     return int(code)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bench_common.argument_types import name, some_time
 from bench_common.errors import ExitCode, ParseError, UsageError
 from bench_common.options import Option
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_common.units import format_duration
 from bench_features.compat.imports import ImportSpec, decode_text, read_bytes, read_monitor, split_runs, write_import
 from bench_features.compat.log_files import common_beginning
@@ -109,7 +109,7 @@ def run(options: Options) -> int:
         tell(f"{runs} imported{failed}{logs}")
         tell(f"stats file: {options.stats_file}")
     if what.runs and what.failed == len(what.runs):
-        tell("bench-master: every run failed, so there is no result")
+        tell(f"{program_name()}: every run failed, so there is no result")
         return int(ExitCode.INFRASTRUCTURE)
     return int(ExitCode.OK)
 
@@ -139,7 +139,7 @@ def _import_stat_files(options: Options) -> int:
         tell(f"{plural(len(runs), 'run')} of ssbench imported: {plural(done + failed, 'job')}{also}")
         tell(f"stats file: {options.stats_file}")
     if not done:
-        tell("bench-master: every job failed, so there is no result")
+        tell(f"{program_name()}: every job failed, so there is no result")
         return int(ExitCode.INFRASTRUCTURE)
     return int(ExitCode.OK)
 

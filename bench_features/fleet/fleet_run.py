@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from bench_common.curve import is_loopback
 from bench_common.errors import InfrastructureError, UsageError, did_you_mean
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_features.fleet.fleet import Fleet, started_workers
 from bench_features.fleet.hosts import FleetHost, Inventory
 from bench_features.fleet.launchers.base import IN_USE, STARTED, WorkerOutcome
@@ -90,7 +90,7 @@ def _check_outcomes(outcomes: list[WorkerOutcome], *, require_all: bool) -> None
     if not failed:
         return
     for outcome in failed:
-        tell(f"bench-master: {outcome.host}: {outcome.detail}")
+        tell(f"{program_name()}: {outcome.host}: {outcome.detail}")
     if any(outcome.state == IN_USE for outcome in failed):
         raise InfrastructureError("workers on these hosts serve another master; they were left running")
     if require_all:
@@ -106,7 +106,7 @@ def _stop_workers(inventory: Inventory, hosts: list[FleetHost], fleet: Fleet) ->
     for outcome in fleet.stop(hosts):
         if outcome.failed:
             tell(
-                f"bench-master: worker {outcome.worker} may still run: {outcome.detail}; "
+                f"{program_name()}: worker {outcome.worker} may still run: {outcome.detail}; "
                 f"to stop it: bench-master fleet stop -i {inventory.path} --only {outcome.host}"
             )
 

@@ -13,7 +13,7 @@ import gevent
 from msgspec import Struct
 
 from bench_common.errors import ExitCode
-from bench_common.streams import draw_line, redraws, tell
+from bench_common.streams import draw_line, program_name, redraws, tell
 from bench_features.fleet.launchers.base import STARTED, HostProgress, WorkerOutcome
 from bench_master.formatting import align_table, plural, tab_separated
 
@@ -157,7 +157,7 @@ def exit_code_for(outcomes: Sequence[WorkerOutcome]) -> int:
     failed = [outcome for outcome in outcomes if outcome.failed]
     if failed:
         hosts = len({outcome.host for outcome in failed})
-        tell(f"bench-master: {plural(hosts, 'host')} failed; the reasons are in the table")
+        tell(f"{program_name()}: {plural(hosts, 'host')} failed; the reasons are in the table")
         return int(ExitCode.INFRASTRUCTURE)
     return int(ExitCode.OK)
 

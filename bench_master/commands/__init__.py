@@ -10,7 +10,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from bench_common import load_entry, registered
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 
 GROUP: Final = "weighbridge.commands"
 
@@ -59,7 +59,7 @@ def all_commands() -> dict[str, CommandEntry]:
         if not problem and point.name in found:
             problem = "has the name of another one"
         if problem:
-            tell(f"bench-master: the sub-command {point.name!r} ({point.value}) is left out: it {problem}")
+            tell(f"{program_name()}: the sub-command {point.name!r} ({point.value}) is left out: it {problem}")
         else:
             found[point.name] = entry
     return dict(sorted(found.items()))

@@ -16,7 +16,7 @@ from bench_common.errors import ExitCode, UsageError, did_you_mean
 from bench_common.options import Option, add_options
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.safe_text import flat_line
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_master.command_extension import NO_OPTIONS, CommandOptions, add_extensions, done_instead
 from bench_master.formatting import format_span, listed
 from bench_master.worker_query import query_worker
@@ -101,7 +101,7 @@ def _explain_nothing(run_id: str, query: Sequence[str]) -> None:
     there = f"; runs with leftovers here: {listed(known, _SHOWN)}" if known else ""
     if _RUN_ID.fullmatch(run_id) is None:
         raise UsageError(f"--run {run_id}: there is no such run{did_you_mean(run_id, known)}{there}")
-    tell(f"bench-master: run {run_id} is unknown here, or left nothing{did_you_mean(run_id, known)}{there}")
+    tell(f"{program_name()}: run {run_id} is unknown here, or left nothing{did_you_mean(run_id, known)}{there}")
 
 
 def render(rows: Sequence[Mapping[str, Any]], contents: Callable[[Mapping[str, Any]], str] | None = None) -> str:

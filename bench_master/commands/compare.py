@@ -14,7 +14,7 @@ from msgspec.structs import asdict, replace
 
 from bench_common.errors import ExitCode, UsageError
 from bench_common.options import Heading, Option
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_master.analysis.compare_runs import choose_runs, compare_runs
 from bench_master.analysis.gates import check_accepted, check_gates, requested_gates, unpassed_gates, with_gates
 from bench_master.analysis.report_schema import verdicts_schema
@@ -119,11 +119,11 @@ def run(options: Options, names: Mapping[str, str] = MappingProxyType({})) -> in
         raise UsageError(f"no run of the history can be compared: {why}")
     write(verdicts, options.comparison)
     for line in unpassed_gates(verdicts.gates):
-        tell(f"bench-master: {line}")
+        tell(f"{program_name()}: {line}")
     for run_ in fresh:
         if run_.exit_code != ExitCode.OK:
             problem = "the run is incomplete" if run_.problem is None else run_.problem.sentence()
-            tell(f"bench-master: {run_.file}: {run_.shortfall or problem}")
+            tell(f"{program_name()}: {run_.file}: {run_.shortfall or problem}")
     return int(ExitCode.gravest([*(run_.exit_code for run_ in fresh), verdicts.exit_code]))
 
 

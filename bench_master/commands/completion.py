@@ -63,7 +63,7 @@ def run(options: Options) -> int:
     if not options.install:
         sys.stdout.write(script)
         return 0
-    from bench_master.cli import program_name
+    from bench_common.streams import program_name
 
     variable, below_home, name = PLACES[options.shell]
     folder = Path(os.environ.get(variable) or Path.home() / below_home)

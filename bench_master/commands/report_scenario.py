@@ -22,7 +22,7 @@ from bench_common.files import open_regular, real_path
 from bench_common.options import Heading, Option, add_options
 from bench_common.records import Outcome
 from bench_common.stats.reader import StatsFile, has_times
-from bench_common.streams import escape_output, tell
+from bench_common.streams import escape_output, program_name, tell
 from bench_master.analysis.report_schema import report_schema
 from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.formatting import plural
@@ -192,7 +192,7 @@ def _verify(options: Options) -> int:
     told = f"SHA-256 of {stats_file}: {digest}"
     if options.sha256 not in (None, digest):
         _say(told)
-        tell(f"bench-master: {stats_file}: this is another file: its SHA-256 is not {options.sha256}")
+        tell(f"{program_name()}: {stats_file}: this is another file: its SHA-256 is not {options.sha256}")
         return int(ExitCode.THRESHOLD)
     charts = options.report.chart_options
     source = ReportSource(stats, options.report.pctile, options.verdicts, "page", charts, parts_of([name]))
@@ -218,7 +218,7 @@ def _show_differences(found: Verification, path: Path, stats_file: Path) -> None
     if count > MOST_FINDINGS:
         _say(f"  and {count - MOST_FINDINGS:,} more")
     tell(
-        f"bench-master: {path} does not follow from {stats_file}; if it was made with options such as --pctile, "
+        f"{program_name()}: {path} does not follow from {stats_file}; if it was made with options such as --pctile, "
         "--baseline or --margin, give the same ones"
     )
 
@@ -228,15 +228,15 @@ def _judge(source: ReportSource, options: Options) -> int:
     failed = source.failed_thresholds
     if failed and options.report.format != "text":
         for verdict in failed:
-            tell(f"bench-master: threshold failed: {verdict.message}")
+            tell(f"{program_name()}: threshold failed: {verdict.message}")
     elif failed:
-        tell(f"bench-master: {plural(len(failed), 'threshold')} failed")
+        tell(f"{program_name()}: {plural(len(failed), 'threshold')} failed")
     for line in source.failed_gates():
-        tell(f"bench-master: {line}")
+        tell(f"{program_name()}: {line}")
     if source.incomplete_text:
-        tell(f"bench-master: {source.incomplete_text}")
+        tell(f"{program_name()}: {source.incomplete_text}")
     elif source.missing_results:
-        tell(f"bench-master: {source.missing_results}")
+        tell(f"{program_name()}: {source.missing_results}")
     return int(source.exit_code())
 
 
@@ -264,7 +264,7 @@ def _write_rates(source: ReportSource, path: Path, report: Report) -> None:
     with _create_file(path) as out:
         out.write(text.getvalue())
     if outside:
-        tell(f"bench-master: {plural(outside, 'job')} ended outside the run and are not in {path}")
+        tell(f"{program_name()}: {plural(outside, 'job')} ended outside the run and are not in {path}")
 
 
 SECOND_NS: Final = 1_000_000_000

@@ -32,12 +32,11 @@ from bench_common.safe_text import one_line
 from bench_common.stats.block_types import as_stored
 from bench_common.stats.reader import StatsFile
 from bench_common.stats.writer import exists_with_content
-from bench_common.streams import tell, tell_command, tell_quoted
+from bench_common.streams import program_name, tell, tell_command, tell_quoted
 from bench_common.treatment import Treatment
 from bench_common.units import format_duration
 from bench_master.analysis.parameters import parameter_differences
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.cli import program_name
 from bench_master.commands.run_plan import STORED_LABELS, PlanRunner, restore_options, resumed_scenario
 from bench_master.commands.run_signals import restore_signal_handlers
 from bench_master.coordinator import Policy
@@ -335,11 +334,11 @@ def finish_run(result: RunResult, options: RunOptions) -> int:
     if not options.quiet:
         _tell_what_is_next(result, files, options)
     for reason in result.reasons:
-        tell_quoted(f"bench-master: {reason}")
+        tell_quoted(f"{program_name()}: {reason}")
     codes = [extension.finish(options, source) for extension in extensions]
     errors = [error for error in (*failed.values(), unprinted) if error is not None]
     for error in errors:
-        tell_quoted(f"bench-master: {error}")
+        tell_quoted(f"{program_name()}: {error}")
     if result.status == "interrupted":
         return int(ExitCode.INTERRUPTED)
     errors_shown = options.report.format == "text" and not options.output.no_report
@@ -403,24 +402,24 @@ def _judge(source: ReportSource, own: ExitCode) -> int:
     code = ExitCode.gravest([own, source.exit_code()])
     if code != ExitCode.INFRASTRUCTURE:
         for verdict in source.failed_thresholds:
-            tell(f"bench-master: threshold failed: {verdict.message}")
+            tell(f"{program_name()}: threshold failed: {verdict.message}")
     for line in source.failed_gates():
-        tell(f"bench-master: {line}")
+        tell(f"{program_name()}: {line}")
     return int(code)
 
 
 def _check_results(source: ReportSource, *, errors_shown: bool) -> ExitCode:
     """Return the exit code of what a run measured: a treatment without results is no success."""
     if source.incomplete_text:
-        tell(f"bench-master: {source.incomplete_text}")
+        tell(f"{program_name()}: {source.incomplete_text}")
         return ExitCode.INFRASTRUCTURE
     treatments = source.document.treatments
     for row in treatments:
         if row.skipped:
-            tell(f"bench-master: optional treatment skipped: {row.title}: {one_line(row.skipped)}")
+            tell(f"{program_name()}: optional treatment skipped: {row.title}: {one_line(row.skipped)}")
     if source.missing_results:
         reason = "" if errors_shown else _most_frequent_error(source.document)
-        tell(f"bench-master: {source.missing_results}{reason}")
+        tell(f"{program_name()}: {source.missing_results}{reason}")
         return ExitCode.INFRASTRUCTURE
     return ExitCode.OK
 

@@ -13,7 +13,7 @@ from bench_common.errors import ExitCode, StatsFileError, UsageError, did_you_me
 from bench_common.options import Option
 from bench_common.records import OutputRecord, job_id_of
 from bench_common.stats.reader import StatsFile
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_master.progress_message import progress_message
 from bench_master.reports.outputs import output_title
 
@@ -62,7 +62,7 @@ def run(options: Options) -> int:
             tell(output_title(header, record))
         _show(record)
     if stats.damage:
-        tell(f"bench-master: {stats.path}: {stats.damage}")
+        tell(f"{program_name()}: {stats.path}: {stats.damage}")
         return int(ExitCode.INFRASTRUCTURE)
     return int(ExitCode.OK)
 

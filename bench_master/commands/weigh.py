@@ -33,11 +33,10 @@ from bench_common.errors import UsageError, did_you_mean
 from bench_common.files import write_new
 from bench_common.options import Option, add_options
 from bench_common.safe_text import one_line, shorten
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_common.thresholds import JOBS_PER_S
 from bench_common.treatment import OWN_COMMAND, USAGES
 from bench_common.units import format_share
-from bench_master.cli import program_name
 from bench_master.commands.run_scenario import run_loaded
 from bench_master.formatting import plural
 from bench_master.options.engines import settle_engine_labels

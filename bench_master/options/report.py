@@ -17,7 +17,7 @@ from bench_common.argument_types import InvalidValue, file_name
 from bench_common.errors import InfrastructureError, UsageError, WeighbridgeError, did_you_mean
 from bench_common.files import real_path
 from bench_common.options import Option
-from bench_common.streams import discard_output, escape_output, tell_quoted
+from bench_common.streams import discard_output, escape_output, program_name, tell_quoted
 from bench_master.analysis.document import DEFAULT_PERCENTILE
 from bench_master.formatting import DEFAULT_WIDTH, page_of
 from bench_master.progress_message import progress_message
@@ -264,7 +264,7 @@ def add_to_job_summary(formats: Collection[ReportTarget], source: ReportSource) 
         try:
             write_report_file(report_named(_SUMMARY_FORMAT), source, path)
         except WeighbridgeError as error:
-            tell_quoted(f"bench-master: the summary of the job lacks the report: {error}")
+            tell_quoted(f"{program_name()}: the summary of the job lacks the report: {error}")
 
 
 def _replace_file(report: Report, source: ReportSource, path: Path) -> None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from bench_common import load_entry, registered
 from bench_common.cli import read_options
 from bench_common.options import Option, add_options
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 
 if TYPE_CHECKING:
     import argparse
@@ -118,9 +118,8 @@ def registered_charts() -> Charts | None:
         try:
             found = load_entry(point)
         except Exception as error:  # noqa: BLE001  somebody else's module may raise anything when imported
-            tell(
-                f"bench-master: there are no charts: {point.value} cannot be loaded: {type(error).__name__}: {error}"
-            )
+            why = f"{point.value} cannot be loaded: {type(error).__name__}: {error}"
+            tell(f"{program_name()}: there are no charts: {why}")
             continue
         if isinstance(found, Charts):
             return found

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from bench_common.errors import ExitCode
 from bench_common.options import Option, add_options
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_features.fleet.hosts import FleetHost
 from bench_features.fleet.inventory import load_inventory
 from bench_features.fleet.options import DiscoveryOptions, InventoryOptions, inventory_option, open_discovery
@@ -111,7 +111,7 @@ def run(options: Options) -> int:
     missing = sum(row.present is None for row in rows)
     if missing:
         silent = f"{plural(missing, 'worker')} of {options.fleet.inventory}"
-        tell(f"bench-master: {silent} did not connect within {options.discovery.wait:g} s")
+        tell(f"{program_name()}: {silent} did not connect within {options.discovery.wait:g} s")
         return int(ExitCode.INFRASTRUCTURE)
     if not present:
         tell(f"no worker connected within {options.discovery.wait:g} s")

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from bench_common.errors import ExitCode, InfrastructureError
 from bench_common.options import Option, add_options
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_features.fleet.fleet import Fleet
 from bench_features.fleet.options import InventoryOptions, inventory_option, launch_spec, selected_inventory
 from bench_features.fleet.progress import FleetProgress, report_new_host_keys
@@ -50,7 +50,7 @@ def run(options: Options) -> int:
     status = ExitCode.OK
     for worker, log in logs.items():
         if isinstance(log, InfrastructureError):
-            tell(f"bench-master: {worker}: {log}")
+            tell(f"{program_name()}: {worker}: {log}")
             status = ExitCode.INFRASTRUCTURE
         else:
             path = options.directory / f"{worker}.log"

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from bench_common.errors import UsageError
 from bench_common.options import Heading, Option
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 from bench_features.objects.master.store_options import STORE_OPTIONS, StoreFlags
 from bench_master.command_extension import CommandExtension
 
@@ -110,7 +110,7 @@ class StoreCleanup(CommandExtension):
         rows = find_leftovers(options, query, dry=dry, timeout_s=STORE_TIMEOUT_S)
         code = print_leftovers(options, rows, contents)
         if not own.yes and any(row["verdict"] == "listed" for row in rows):
-            tell("bench-master: nothing was deleted; repeat it with --yes to delete what is listed")
+            tell(f"{program_name()}: nothing was deleted; repeat it with --yes to delete what is listed")
         return code
 
 
