@@ -146,7 +146,11 @@ def _archive(
     for one in treatments:
         series = past.get(one.title, NOTHING)
         files |= {each.file: each for each in series.runs}
-        floor = noise_floor(series.levels, one, margin)
+        levels = series.levels
+        if one.has_level and len(levels):
+            regime = judge_newest(levels.joined(one.levels), margin).regime
+            levels = levels.taken([place for place in regime if place < len(levels)])
+        floor = noise_floor(levels, one, margin)
         noise += [floor] if floor is not None else []
     earlier = sorted(files.values(), key=lambda each: each.created or "")
     return archive_of(earlier, [run], [as_file(run, run.problem)] if run.problem is not None else [], noise)

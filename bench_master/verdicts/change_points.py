@@ -145,6 +145,9 @@ class Outlook(Struct, frozen=True):
     """The runs of the current level: what the newest are held against."""
     first: int
     """The first run of the change; the newest run where there is none."""
+    adopted: Sequence[tuple[int, int]] = ()
+    """Of each change among the newest runs whose level became the current one: the first run of the level before it,
+    and its own. The history shows it some runs later."""
 
 
 def judge_newest(levels: RunLevels, margin: float, start: int = 0) -> Outlook:
@@ -182,12 +185,14 @@ class _Watch:
         """The first run of an alarm; None if there is none."""
         self._sign = 0.0
         self._confirmed = False
+        self._adopted: list[tuple[int, int]] = []
         self._until = 0
         """From this run on the new level is the current one."""
 
     def take(self, place: int) -> None:
         """Look at the run at `place`, as if it were the newest."""
         if self._first is not None and self._confirmed and place >= self._until:
+            self._adopted.append((self._since, self._first))
             self._since, self._first = self._first, None
         if self._first is not None:
             if self._agrees(place):
@@ -238,6 +243,6 @@ class _Watch:
     def outlook(self, last: int) -> Outlook:
         """Return what the run at `last` says, the newest that was taken."""
         if self._first is None:
-            return Outlook("steady", self._regime(last), last)
+            return Outlook("steady", self._regime(last), last, self._adopted)
         state: State = "confirmed" if self._confirmed else "unconfirmed"
-        return Outlook(state, self._regime(self._first), self._first)
+        return Outlook(state, self._regime(self._first), self._first, self._adopted)

@@ -183,3 +183,11 @@ def test_gates_of_unchanged_runs_do_not_fail():
                 found[judge_newest(exact(levels[: last + 1]), MARGIN).state] += 1
         assert found["confirmed"] <= 1
         assert found["unconfirmed"] <= (3 if not noise else 25)
+
+
+def test_a_level_that_became_the_current_one_is_told_before_the_history_shows_it():
+    """Else a change that was confirmed would be none for as long as it takes to be a step."""
+    series = np.concatenate([np.full(6, 2.3), np.full(9, 3.7)]) + 0.01 * np.tile([1, -1, 0], 5)
+    for runs in range(12, len(series) + 1):
+        found = judge_newest(exact(series[:runs]), MARGIN)
+        assert (found.state, found.regime[0], found.adopted) == ("steady", 6, [(0, 6)])

@@ -60,6 +60,16 @@ def test_since_when():
     assert build_trend(series(), points([0], trials=5)).runs[0].low is None
 
 
+def test_a_confirmed_change_stays_while_its_level_becomes_the_current_one():
+    """The history shows it only some runs later."""
+    for count in range(2, 12):
+        trend = build_trend(series(), points([0] * 6 + [1.4] * count))
+        (change,) = trend.changes
+        assert (change.word, change.kind) == ("slower", change.kind if count > 8 else "confirmed")
+        assert change.low < math.exp(1.4) < change.high
+        assert abs(change.first - 6) <= 2
+
+
 def test_a_measure_of_which_more_is_better():
     """A fall is slower, or worse where it is no rate."""
     fallen = points([0] * 20 + [-0.1] * 10)
