@@ -489,8 +489,8 @@ def _compare_pair(
         tipping=finite_or_none(found.tipping_point) if found.rounds >= MIN_ROUNDS else None,
         a_value=a.median,
         b_value=b.median,
-        jobs_per_trial=_jobs_per_trial(pair, trials),
-        effective_jobs=effective_jobs(trials, pair.a, pair.b),
+        jobs_per_trial=(jobs := _jobs_per_trial(pair, trials)),
+        effective_jobs=None if jobs == 1.0 else effective_jobs(trials, pair.a, pair.b),
         per_round=_per_round(a, b, rules),
         per_host=per_host,
         quantiles=[] if differences else shift_function(trials, pair.a, pair.b, rules),
@@ -536,8 +536,9 @@ def _per_round(a: TrialValues, b: TrialValues, rules: Rules) -> list[float | Non
 
 
 def _jobs_per_trial(pair: Pair, trials: TrialTable) -> float | None:
-    jobs = [each.jobs for index in (pair.a, pair.b) for each in trials.rounds[index].values() if each.jobs]
-    return float(median(jobs)) if jobs else None
+    """Return how many jobs a typical trial has, on the side that has fewer: quantiles of both are of so many."""
+    sides = ([each.jobs for each in trials.rounds[index].values() if each.jobs] for index in (pair.a, pair.b))
+    return min((float(median(jobs)) for jobs in sides if jobs), default=None)
 
 
 def _margin_flag(pair: Pair, evidence: Evidence, least: float, level: FlagLevel) -> FlagReport:

@@ -175,7 +175,7 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
     b_value: float | None
     """Median of the treatment's trials."""
     jobs_per_trial: float | None = None
-    """Median number of jobs behind a trial's value."""
+    """Median number of jobs behind a trial's value, on the side that has fewer."""
     effective_jobs: float | None = None
     """How many independent jobs those of a trial are worth."""
     per_round: Sequence[float | None] = ()

@@ -127,11 +127,11 @@ def hosts_disagree(effects: Sequence[HostEffectReport], where: str) -> Iterator[
 def effective_jobs(trials: TrialTable, a: int, b: int) -> float | None:
     """Return how many independent jobs those of a typical trial are worth, on the side where they are worth less.
 
-    None if the trials have one each. The jobs of unlike engines are unlike alike: both sides together say nothing of
-    either.
+    None if their trials have one each. The jobs of unlike engines are unlike alike: both sides together say nothing
+    of either.
     """
     known = [_effective_of(trials, index) for index in (a, b)]
-    return min((one for one in known if one is not None), default=None)
+    return min((float(one) for one in known if one is not None), default=None)
 
 
 def _effective_of(trials: TrialTable, treatment: int) -> float | None:

@@ -581,7 +581,7 @@ class Disturbances:
     def _which(self, trials: Sequence[int]) -> str:
         # Of all trials the numbers say nothing.
         if len(trials) == self._trials:
-            return f"all {plural(self._trials, 'trial')}"
+            return "its only trial" if self._trials == 1 else f"all {self._trials} trials"
         return f"{len(trials)} of {plural(self._trials, 'trial')}{_numbers(trials)}"
 
     @staticmethod
