@@ -35,7 +35,7 @@ FAMILIES: Final[Mapping[str, tuple[str, str]]] = {
     "operation_median_seconds": ("seconds", "Median duration of an operation, or of the whole job."),
     "metric_trials": ("", "Trials that gave a metric."),
     "metric_median": ("", "Median of a metric over the trials, in the unit that is a label."),
-    "effect_ratio": ("", "Measure of a treatment divided by that of its baseline."),
+    "effect_ratio": ("", "Middle of the rounds' ratios of a treatment to its baseline."),
     "effect_ratio_low": ("", "Lower end of the interval of the ratio."),
     "effect_ratio_high": ("", "Upper end of the interval of the ratio."),
     "effect_difference": ("", "Measure of a treatment minus that of its baseline, in the unit that is a label."),

@@ -523,8 +523,8 @@ def compare_levels(
         direction=measure.direction,
         rounds=min(len(a), len(b)) if len(b) > MAX_NEW or not known else len(a),
         lost=lost,
-        a_value=_median(a) if known else None,
-        b_value=_median(b) if known else None,
+        a_value=_median(a) if len(a) else None,
+        b_value=_median(b) if len(b) else None,
         reasons=[*refused],
     )
     if verdict is not None:

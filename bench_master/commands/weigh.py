@@ -96,6 +96,13 @@ _HYPERFINE: Final = {
     "--show-output": "--format outputs",
     "--reference": "the first command",
     "--style": "--progress, or NO_COLOR=1",
+    "-p": "--prepare",
+    "-c": "--cleanup",
+    "--conclude": "--cleanup",
+    "--output": "--format outputs",
+    "--sort": "nothing here: the best stands first",
+    "-u": "nothing here: a unit follows from the size",
+    "--time-unit": "nothing here: a unit follows from the size",
 }
 """Options of hyperfine that have another name here, and what it is."""
 
@@ -514,7 +521,9 @@ def check_options(options: Options, commands: Mapping[str, tuple[str, ...]]) -> 
             raise UsageError(f"engine {engine!r} is named twice; to measure the noise of one: --set aa={engine}")
     _check_words(options, [*options.words, *(word for words in commands.values() for word in words)])
     _check_images(options)
-    load = options.run.load
+    saved, load = options.run.output.stats_file, options.run.load
+    if saved is not None and saved.suffix != ".gz":
+        raise UsageError(f"--stats-file {saved}: expected a name that ends in .gz (hyperfine's -s is --setup)")
     if load.until is not None and options.repeats is not None:
         raise UsageError(
             f"--runs {options.repeats}: with --until verdict the run itself finds out how many it takes; leave it "

@@ -41,7 +41,7 @@ from bench_master.formatting import (
 from bench_master.formatting import escape_markdown as escape
 from bench_master.reports import naming_plugin
 from bench_master.reports.table import Cell, Field, Table, count, markdown_of, table_of, table_text, words
-from bench_master.reports.verdict_text import confidence_together, gate_lines
+from bench_master.reports.verdict_text import confidence_together, gate_lines, is_another_quotient
 from bench_master.verdicts.between_runs import MIN_ARCHIVE
 from bench_master.verdicts.reasons import Reason, joined
 
@@ -138,7 +138,10 @@ def comparisons_table(verdicts: VerdictsReport) -> Table:
         caption = ""
     else:
         caption = "".join(f"Measure: {one} (median of the trials of a run)" for one in measures)
-    return table_of("Comparisons", caption, fields, verdicts.comparisons)
+    shown = "the trials' ratios" if _is_single(verdicts) else "the runs' levels"
+    other = any(map(is_another_quotient, verdicts.comparisons))
+    notes = [f"A difference is of all {shown} together, not the quotient of the two values."] if other else []
+    return table_of("Comparisons", caption, fields, verdicts.comparisons, notes)
 
 
 def _level(comparison: ComparisonReport, side: str, value: float | None) -> Cell:

@@ -253,7 +253,7 @@ _LARGE_SHARE: Final = 0.1
 _LARGE_QUOTIENT: Final = math.log(1.02)
 
 
-def _is_another_quotient(comparison: ComparisonReport) -> bool:
+def is_another_quotient(comparison: ComparisonReport) -> bool:
     """Return whether a reader who divides the two values would come to another difference than the one shown."""
     values = (comparison.ratio, comparison.a_value, comparison.b_value)
     if comparison.scale != "ratio" or any(one is None or one <= 0.0 for one in values):
@@ -315,7 +315,7 @@ def trust_sentences(document: ReportDocument) -> list[str]:
     if design.stopping is not None:
         stopping = design.stopping
         sentences.append(f"Stopped after round {stopping.look} of at most {stopping.last}: {stopping.why}.")
-    if any(map(_is_another_quotient, comparisons)):
+    if any(map(is_another_quotient, comparisons)):
         sentences.append("A difference is the middle of the rounds' ratios, not the quotient of two values.")
     floor = verdicts.runs.noise_floor
     if floor is not None:

@@ -23,14 +23,19 @@ JOBS = 180
 
 
 def scenario(gone):
-    """Return six trials of 30 jobs, fifteen seconds each, and less once a file `gone` says that the intruder is."""
-    nap = ["sh", "-c", f"[ -e {gone} ] || sleep 1"]
+    """Return six trials of 30 jobs of a second, and less once a file `gone` says that the intruder is.
+
+    So long the last third of them waits: the run is never over before.
+    """
+    wait = f"if [ $(wc -l < {gone}.n) -gt {JOBS * 2 // 3} ]; then until [ -e {gone} ]; do sleep 0.1; done; fi"
+    nap = ["sh", "-c", f"[ -e {gone} ] && exit; echo >> {gone}.n; sleep 1; {wait}"]
     return {
         "engines": ["native"],
         "environments": ["bare-metal", "hypervisor"],
         "repeats": 3,
         "concurrency": 2,
         "iterations": 15,
+        "timeout": "10m",
         "job": {"operations": LIFE, "container": {"command": nap}},
     }
 

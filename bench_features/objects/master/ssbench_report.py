@@ -300,9 +300,11 @@ def _more(run: _Run) -> Iterator[str]:
     yield from (f"NOTE: {note}" for note in run.notes)
 
 
-def _mb_per_s(measures: CellMeasures) -> float:
-    """Return the rate of what was sent and received; 0 if that is not known of every job."""
-    if measures.unknown_sizes or not measures.seconds > 0:
+def _mb_per_s(measures: CellMeasures) -> float | None:
+    """Return the rate of what was sent and received; None if that is not known of every job."""
+    if measures.unknown_sizes:
+        return None
+    if not measures.seconds > 0:
         return 0.0
     return measures.transferred_bytes / 1e6 / measures.seconds
 
@@ -360,7 +362,8 @@ def csv_row(run: _Run) -> dict[str, Any]:
             row[f"{label}_{which}_{column}_worst_txid"] = (
                 "" if latency is None else table_cell(latency.worst_transaction)
             )
-        more[f"{label}_mb_per_s"] = round(_mb_per_s(measures), 6)
+        rate = _mb_per_s(measures)
+        more[f"{label}_mb_per_s"] = _NOT_KNOWN[0] if rate is None else round(rate, 6)
     more |= {f"errors {table_cell(kind)}": count for kind, count in run.errors.items()}
     return row | more
 
