@@ -171,16 +171,11 @@ def _changes(history: History, margin: float, measure: Primary) -> list[TrendCha
         alpha = ALPHA if kind == "confirmed" else TREND_P
         new = between_runs.predict(levels.taken(outlook.regime), levels.part(outlook.first), alpha)
         found.append((outlook.first, kind, new.difference, new.interval))
-    for since, first in outlook.adopted:
+    for since, first in reversed(outlook.adopted):
         if all(abs(one[0] - first) > _BESIDE for one in found):
             end = min((one[0] for one in found if one[0] > first), default=len(points))
-            found.append(
-                (
-                    first,
-                    "confirmed",
-                    *between_runs.shift_between(levels.values[since:first], levels.values[first:end]),
-                )
-            )
+            difference, interval = between_runs.shift_between(levels.values[since:first], levels.values[first:end])
+            found.append((first, "confirmed", difference, interval))
     ends = sorted([*(one[0] for one in found), *(one.first for one in breaks), len(points)])
     return [
         TrendChange(

@@ -68,6 +68,9 @@ def test_a_confirmed_change_stays_while_its_level_becomes_the_current_one():
         assert (change.word, change.kind) == ("slower", change.kind if count > 8 else "confirmed")
         assert change.low < math.exp(1.4) < change.high
         assert abs(change.first - 6) <= 2
+    twice = build_trend(series(), points([0] * 5 + [1.4] * 5 + [0.5] * 6)).changes
+    found = [(one.kind, one.first, one.runs, round(math.log(one.ratio), 1)) for one in twice]
+    assert found == [("confirmed", 5, 5, 1.4), ("confirmed", 10, 6, -0.9)]
 
 
 def test_a_measure_of_which_more_is_better():
