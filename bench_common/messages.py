@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgpack
 import msgspec
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from bench_common.argument_types import MAX_SLOTS
 from bench_common.errors import ProtocolError
@@ -332,20 +332,12 @@ class Credentials(_MasterControl):
         return f"Credentials(variables={sorted(self.variables)})"
 
 
-class Welcome(_MasterControl):
-    """The master admits a worker: where its lane and the results are, and the settings of the run."""
+class RunSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is the same for all workers of a run."""
 
     run_id: RunId
     master: Endpoint
     """Who the master is: user, host and process."""
-    number: Annotated[int, Meta(ge=0, le=65535)]
-    """Its place in the roster."""
-    lane_endpoint: Endpoint
-    """The endpoint of its work lane."""
-    results_endpoint: Endpoint
-    """The endpoint of the results socket."""
-    token: Token
-    """A secret of this admission: it opens lane and results without keys, and proves later heartbeats."""
     noop: bool
     heartbeat_s: Seconds
     lease_s: Seconds
@@ -358,6 +350,20 @@ class Welcome(_MasterControl):
     """Whether the load process is to profile itself."""
     overhead: EngineSampling | None
     """How the engines' own cost is sampled; None where it is not."""
+
+
+class Welcome(_MasterControl):
+    """The master admits a worker: where its lane and the results are, and what its run is."""
+
+    spec: RunSpec
+    number: Annotated[int, Meta(ge=0, le=65535)]
+    """Its place in the roster."""
+    lane_endpoint: Endpoint
+    """The endpoint of its work lane."""
+    results_endpoint: Endpoint
+    """The endpoint of the results socket."""
+    token: Token
+    """A secret of this admission: it opens lane and results without keys, and proves later heartbeats."""
 
 
 class Dismiss(_MasterControl):

@@ -52,11 +52,11 @@ def start_message(
     key = options.key
     return StartRun(
         context=RunContext(
-            run_id=welcome.run_id,
+            run_id=welcome.spec.run_id,
             worker_id=options.worker_id,
             slots=options.slots,
-            noop=welcome.noop,
-            keep=welcome.keep,
+            noop=welcome.spec.noop,
+            keep=welcome.spec.keep,
             allow_host_mounts=options.allow_host_mounts,
             allow_foreign=options.allow_foreign,
             allow_native=options.allow_native,
@@ -68,7 +68,7 @@ def start_message(
         epoch=welcome.epoch,
         lane_endpoint=resolve_endpoint(welcome.lane_endpoint, options.control),
         results_endpoint=resolve_endpoint(welcome.results_endpoint, options.control),
-        profile=welcome.profile,
+        profile=welcome.spec.profile,
         keys=None if key is None else CurveKeys(key.keys.public, key.keys.secret, key.master_public),
         token=welcome.token,
         store_variables=dict(store_variables or {}),

@@ -157,7 +157,7 @@ class Agent:
                     self._send_heartbeat(self._run)
                 else:
                     self._seek_admission(monotonic() - alone_since)
-                self._rest(HELLO_INTERVAL_S if self._run is None else self._run.heartbeat_s)
+                self._rest(HELLO_INTERVAL_S if self._run is None else self._run.spec.heartbeat_s)
         finally:
             self._shut_down()
         return int(self._status)
@@ -223,7 +223,7 @@ class Agent:
 
     def _send_heartbeat(self, run: WorkerRun) -> None:
         if run.is_master_lost():
-            log.warning("the master has been silent for %g s: leaving its run", run.lease_s)
+            log.warning("the master has been silent for %g s: leaving its run", run.spec.lease_s)
             self._leave_run(discard=True)
             if self._options.once:
                 self.stop(ExitCode.INFRASTRUCTURE)
@@ -331,15 +331,15 @@ class Agent:
             self._leave_run()
             self.stop(ExitCode.INFRASTRUCTURE)
             return
-        self._say(f"takes part in run {message.run_id} of {message.master}")
+        self._say(f"takes part in run {message.spec.run_id} of {message.spec.master}")
         # Who serves what jobs use is known by where it listens, whatever it is called.
         servers = listening_processes(LiveHostFiles(), self._kinds.server_ports)
         self._watch_contention(run, servers, self._check_neighbours(run, servers))
         run.watch_pressure(lambda: self._load.pid)
-        if message.overhead is not None:
-            self._watch_engines(run, message.overhead, self._kinds.variables(message.run_id))
+        if message.spec.overhead is not None:
+            self._watch_engines(run, message.spec.overhead, self._kinds.variables(message.spec.run_id))
         if self._run is run:  # the clean-up in `begin` takes time: the run may be over by now
-            self._load.start(start_message(self._options, message, self._kinds.variables(message.run_id)))
+            self._load.start(start_message(self._options, message, self._kinds.variables(message.spec.run_id)))
 
     def _measure_speed(self, run: WorkerRun, message: MeasureSpeed) -> None:
         """Do the fixed work, as one worker of this host only; it blocks this process while nothing else happens."""
@@ -371,11 +371,11 @@ class Agent:
         if run.cleanup_begun:
             return  # asked again on a connection that was opened again
         run.cleanup_begun = True
-        if run.profile:
+        if run.spec.profile:
             content = self._load.profile()
             if content and self._run is run:
                 self._report(run, ProfileReport(epoch=run.epoch, content=content))
-        released = run.keep or self._load.release()
+        released = run.spec.keep or self._load.release()
         if not released and self._load.has_ended:
             # Its death is told instead, and another one goes on with the clean-up.
             self._wake_up.set()

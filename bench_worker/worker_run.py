@@ -36,12 +36,8 @@ class WorkerRun:
 
     def __init__(self, welcome: Welcome, worker_id: str, send: SendSamples, run_file: Path | None = None) -> None:
         self._run_file = run_file
-        self._master = welcome.master
+        self.spec = welcome.spec
         self.epoch = welcome.epoch
-        self.heartbeat_s = welcome.heartbeat_s
-        self.lease_s = welcome.lease_s
-        self.keep = welcome.keep
-        self.profile = welcome.profile
         self.sampling = Sampling(send)
         self.token = welcome.token
         self.taken = 0
@@ -53,11 +49,9 @@ class WorkerRun:
         self.contention: ContentionWatch | None = None
         """Finds out who takes the CPU of the host, if it was started."""
         self._pressure: PressureSampler | None = None
-        self._leader = HostLeader(welcome.run_id)
-        self._run_id = welcome.run_id
-        self._sampling_s = welcome.sampling_s
+        self._leader = HostLeader(self.spec.run_id)
         self._worker_id = worker_id
-        self._lease = RunLease(self._run_id)
+        self._lease = RunLease(self.spec.run_id)
         self._left_nothing = False
         """Whether the clean-up at the end of the run found nothing that it could not remove."""
         self._silent_s = 0.0
@@ -68,7 +62,7 @@ class WorkerRun:
 
         Raises `InfrastructureError` without the lease: clean-up would take our containers for leftovers.
         """
-        self.sampling.start_host_sampling(self._sampling_s)
+        self.sampling.start_host_sampling(self.spec.sampling_s)
         self._write_run_file()
         self._lease.acquire()
         self.discard()
@@ -90,7 +84,7 @@ class WorkerRun:
     def watch_pressure(self, load_pid: Callable[[], int | None]) -> None:
         """Record from now on how much the work of this host is held up; see `PressureSampler`."""
         self._pressure = PressureSampler(load_pid)
-        self.sampling.start_sampling({SOURCE: self._pressure}, self._sampling_s)
+        self.sampling.start_sampling({SOURCE: self._pressure}, self.spec.sampling_s)
 
     def read_pressure(self) -> None:
         """Take a reading now, so that what is before and what comes are apart."""
@@ -112,22 +106,22 @@ class WorkerRun:
         the time since the last question only as much counts as there usually is.
         """
         now = monotonic()
-        self._silent_s += min(now - self._checked_at, self.heartbeat_s + STALL_THRESHOLD_S)
+        self._silent_s += min(now - self._checked_at, self.spec.heartbeat_s + STALL_THRESHOLD_S)
         self._checked_at = now
-        return self._silent_s > self.lease_s
+        return self._silent_s > self.spec.lease_s
 
     def discard(self) -> None:
         """Remove this worker's leftovers of the run, unless `keep` is set; log those that cannot be removed."""
-        if self.keep:
+        if self.spec.keep:
             return
-        for problem in clean_up_run(self._run_id, self._worker_id).failed:
-            log.warning("run %s: not removed: %s", self._run_id, problem)
+        for problem in clean_up_run(self.spec.run_id, self._worker_id).failed:
+            log.warning("run %s: not removed: %s", self.spec.run_id, problem)
 
     def clean_up(self) -> tuple[int, list[str]]:
         """Remove the run's leftovers on this host, unless `keep` is set; return how many, and the failures."""
-        if self.keep:
+        if self.spec.keep:
             return 0, []
-        result = clean_up_run(self._run_id)
+        result = clean_up_run(self.spec.run_id)
         self._left_nothing = not result.failed
         return len(result.removed), [str(problem) for problem in result.failed]
 
@@ -136,7 +130,7 @@ class WorkerRun:
         self.sampling.end()
         self._leader.close()
         if self._left_nothing:
-            forget_run(self._run_id)
+            forget_run(self.spec.run_id)
         self._lease.release()
         if self._run_file is not None:
             self._run_file.unlink(missing_ok=True)
@@ -145,7 +139,7 @@ class WorkerRun:
         if self._run_file is None:
             return
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        text = json.dumps({"run": self._run_id, "master": self._master, "since": since})
+        text = json.dumps({"run": self.spec.run_id, "master": self.spec.master, "since": since})
         temporary = self._run_file.with_suffix(".new")
         try:
             temporary.write_text(text, "utf-8")

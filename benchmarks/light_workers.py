@@ -142,11 +142,11 @@ class LightWorker:
                     self._over.set()
 
     def _join(self, welcome: Welcome) -> None:
-        self._epoch, self._heartbeat_s = welcome.epoch, welcome.heartbeat_s
+        self._epoch, self._heartbeat_s = welcome.epoch, welcome.spec.heartbeat_s
         results = ZmqChannel(self._connected(zmq.PUSH, self._reachable(welcome.results_endpoint), welcome))
         self._outbox = Outbox(self._epoch, results.send)
         assignment = RunContext(
-            run_id=welcome.run_id,
+            run_id=welcome.spec.run_id,
             worker_id=self._name,
             slots=self._options.slots,
             noop=True,

@@ -25,6 +25,7 @@ from bench_common.engine_traits import EngineLabel, engine_labels, engine_traits
 from bench_common.errors import UsageError, WeighbridgeError
 from bench_common.files import real_path
 from bench_common.keys import KeyPair
+from bench_common.messages import RunSpec
 from bench_common.options import options_of
 from bench_common.records import KEEP_RUN_PREFIX
 from bench_common.rendezvous import run_claim
@@ -43,7 +44,7 @@ from bench_master.options.run import RunOptions
 from bench_master.plan import Plan, host_notes, is_host_ceiling, look_ahead_note
 from bench_master.progress import choose_view
 from bench_master.progress_message import progress_message
-from bench_master.run.dispatcher import Dispatcher, RunSettings
+from bench_master.run.dispatcher import Dispatcher
 from bench_master.run.endpoints import Endpoints, describe_master
 from bench_master.run.harness_watch import HarnessWatch
 from bench_master.run.host_programs import check_programs
@@ -142,7 +143,14 @@ class PlanRunner:
             coordinator = self._coordinator(state)
             profiles = Profiles(self._stats) if options.output.profile else None
             dispatcher = Dispatcher(
-                plan, coordinator.roster, hosts, sockets, local_workers, profiles, self._run_settings(endpoints)
+                plan,
+                coordinator.roster,
+                hosts,
+                sockets,
+                local_workers,
+                profiles,
+                self._run_spec(),
+                self._credentials(endpoints),
             )
             recorder = Recorder(
                 make_live_stats(None),
@@ -313,23 +321,22 @@ class PlanRunner:
             found |= extension.credentials(self._options, encrypted=encrypted)
         return found
 
-    def _run_settings(self, endpoints: Endpoints) -> RunSettings:
-        """Return the fields of the welcome that are the same for every worker."""
+    def _run_spec(self) -> RunSpec:
         load = self._options.load
         timeouts = self._options.timeouts
         # A no-op run has no engine that could be watched.
         overhead = None if load.noop else self._scenario.overhead
         engines = sorted({one.job.cost_name(one.engine) for one in self._plan.treatments})
-        return RunSettings(
+        return RunSpec(
             run_id=self._run_label,
             master=describe_master(),
             noop=load.noop,
             heartbeat_s=timeouts.heartbeat_interval_s,
             lease_s=timeouts.lease_s,
             keep=load.keep,
+            profile=self._options.output.profile,
             sampling_s=self._scenario.sampling_interval_s,
             overhead=overhead.worker_settings(engines) if overhead is not None else None,
-            store_variables=self._credentials(endpoints),
         )
 
     def _remarks(self) -> list[str]:

@@ -13,7 +13,9 @@ from enum import Enum
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
+from bench_common.messages import PackingReport, PopulationReport, SpeedMeasured
 from bench_common.records import Outcome
 from bench_common.requirements import unplaced_services
 from bench_common.treatment import Treatment
@@ -145,11 +147,11 @@ class Coordinator:
                 return self._on_heartbeat(event, now)
             case ev.Tick():
                 return self._on_tick(now)
-            case ev.PackingReported():
-                return self._on_packing_reported(event, now)
-            case ev.PopulationReport():
+            case PackingReport():
+                return self._on_packing_report(event, now)
+            case PopulationReport():
                 return self._on_population_report(event, now)
-            case ev.SpeedMeasured():
+            case SpeedMeasured():
                 return self._on_speed_measured(event, now)
             case ev.Hello():
                 return self._on_hello(event, now)
@@ -328,7 +330,7 @@ class Coordinator:
             answers += self._advance(now)
         return answers
 
-    def _on_packing_reported(self, event: ev.PackingReported, now: float) -> list[act.Action]:
+    def _on_packing_report(self, event: PackingReport, now: float) -> list[act.Action]:
         """Take back the jobs that a full host has no room for: they never began, so they are not lost."""
         member = self.roster.by_epoch(event.epoch)
         share = None if member is None else self.scheduler.shares.get(member.number)
@@ -336,7 +338,7 @@ class Coordinator:
         if member is None or share is None or trial is None or trial.index != event.trial:
             return []
         returned = self.scheduler.accept_returned(share, event.returned, now)
-        fields = {"worker": member.number, "trial": event.trial, "returned": returned, **event.fields}
+        fields = _as_fields(event) | {"worker": member.number, "returned": returned}
         actions: list[act.Action] = [act.LogEvent("packed", fields)]
         return actions + (self._advance(now) if share.idle else [])
 
@@ -375,7 +377,7 @@ class Coordinator:
         self._probe = _SpeedProbe(trial, asked, now + self._policy.speed_probe_timeout_s)
         return [act.MeasureSpeed(number, trial) for number in asked]
 
-    def _on_speed_measured(self, event: ev.SpeedMeasured, now: float) -> list[act.Action]:
+    def _on_speed_measured(self, event: SpeedMeasured, now: float) -> list[act.Action]:
         member, probe = self.roster.by_epoch(event.epoch), self._probe
         if member is None or probe is None or event.trial != probe.trial:
             return []  # too late: its trial has begun
@@ -383,7 +385,7 @@ class Coordinator:
         probe.asked.pop(member.number, None)
         return self._advance(now)
 
-    def _on_population_report(self, event: ev.PopulationReport, now: float) -> list[act.Action]:
+    def _on_population_report(self, event: PopulationReport, now: float) -> list[act.Action]:
         """Give a member more time that fills or clears a store; go on when it was the last one."""
         member = self.roster.by_epoch(event.epoch)
         if member is None:
@@ -394,28 +396,28 @@ class Coordinator:
             share.last_progress_at = now
         if self.phase is Phase.CLEANUP:
             self._cleanup_deadline = max(self._cleanup_deadline, now + self._policy.cleanup_timeout_s)
-        populations, objects = self.scheduler.populations, event.fields["objects"]
+        populations, objects = self.scheduler.populations, event.objects
         if event.phase == "clear":
             populations.clearing(event.treatment, member.number, objects)
         else:
-            found = objects + event.fields["found"]
+            found = objects + event.found
             populations.progress(event.treatment, member.number, now, found, over=event.over)
         if not event.over:
             return []
-        fields = {"worker": member.number, "treatment": event.treatment, "phase": event.phase, **event.fields}
+        fields = _as_fields(event) | {"worker": member.number}
         actions: list[act.Action] = [act.LogEvent("objects", fields)]
         if self.phase is Phase.CLEANUP:
             return [*actions, *self._on_store_in_cleanup(event, member)]
-        if event.phase == "populate" and event.fields["failed"]:
+        if event.phase == "populate" and event.failed:
             actions += self._on_population_failed(event, member)
         return [*actions, *self._advance(now)]
 
-    def _on_store_in_cleanup(self, event: ev.PopulationReport, member: Member) -> list[act.Action]:
+    def _on_store_in_cleanup(self, event: PopulationReport, member: Member) -> list[act.Action]:
         """Note what was not deleted; begin the clean-up of a member that came back and has opened its stores."""
-        if event.phase == "clear" and event.fields["failed"]:
+        if event.phase == "clear" and event.failed:
             self._reasons.append(
-                f"clean-up on {member.worker_id}: {event.fields['failed']:,} objects were not deleted: "
-                f"{event.fields['reason']}; delete them with {self._policy.cleanup_advice}"
+                f"clean-up on {member.worker_id}: {event.failed:,} objects were not deleted: "
+                f"{event.reason}; delete them with {self._policy.cleanup_advice}"
             )
         waiting = self._reopening.get(member.number)
         if event.phase != "populate" or waiting is None:
@@ -426,16 +428,16 @@ class Coordinator:
         del self._reopening[member.number]
         return [act.StartCleanup(member.number)]
 
-    def _on_population_failed(self, event: ev.PopulationReport, member: Member) -> list[act.Action]:
+    def _on_population_failed(self, event: PopulationReport, member: Member) -> list[act.Action]:
         """End a run whose objects were not all made, unless it may go on: it would measure other work."""
         treatment = self._treatments[event.treatment]
         if not treatment.job.needs_whole_population or self._is_in_vain:
             return []
         self._is_in_vain = self.scheduler.interrupted = True
-        made, failed = event.fields["objects"] + event.fields["found"], event.fields["failed"]
+        made, failed = event.objects + event.found, event.failed
         self._reasons.append(
             f"{treatment.title}: the population of {treatment.job.population:,} objects was not made: "
-            f"{member.worker_id} made {made:,}, and {failed:,} failed: {event.fields['reason']}"
+            f"{member.worker_id} made {made:,}, and {failed:,} failed: {event.reason}"
         )
         actions: list[act.Action] = []
         for share in self.scheduler.shares.values():
@@ -693,3 +695,8 @@ def _outline(event: ev.Event, actions: list[act.Action]) -> tuple[object, list[A
         for one in actions
     ]
     return ("ResultsReceived", event.epoch, event.sequence, event.tickets), outlined
+
+
+def _as_fields(report: PackingReport | PopulationReport) -> dict[str, Any]:
+    """Return what of a worker's report goes to the journal."""
+    return {name: value for name, value in asdict(report).items() if name not in ("epoch", "number", "over")}

@@ -1,4 +1,7 @@
-"""The coordinator's vocabulary: events that happen, and actions that the shell carries out in order."""
+"""The coordinator's vocabulary: events that happen, and actions that the shell carries out in order.
+
+What a worker reports of its own accord is an event as it came.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct, field
 
 from bench_common.host_info import HostInfo
+from bench_common.messages import PackingReport, PopulationReport, SpeedMeasured
 from bench_common.records import Outcome
 
 
@@ -69,39 +73,6 @@ class ResultsReceived(Struct):
     """How many of the jobs were aborted, by us or by the worker."""
 
 
-class PackingReported(Struct, frozen=True):
-    """A member holds the containers of a trial, and gives back the jobs that it has no room for.
-
-    `fields` (containers, reason, full, hold_s, memory_before) go to the journal as they are.
-    """
-
-    epoch: int
-    trial: int
-    returned: Sequence[int]
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-
-class PopulationReport(Struct, frozen=True):
-    """A member fills the store for a treatment, or deletes what the run made there.
-
-    `fields` (objects, found, replaced, content_bytes, failed, seconds, reason, perhaps endpoints) go to the journal
-    as they are when it is `over`.
-    """
-
-    epoch: int
-    treatment: int
-    phase: Literal["populate", "clear"]
-    over: bool
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-
-class SpeedMeasured(Struct, frozen=True):
-    """A member has measured its host's speed before a trial."""
-
-    epoch: int
-    trial: int
-
-
 class CleanupDone(Struct, frozen=True):
     """A member has removed what the run left on its host."""
 
@@ -156,7 +127,7 @@ Event: TypeAlias = (
     | WorkerDied
     | WorkerStarved
     | ResultsReceived
-    | PackingReported
+    | PackingReport
     | PopulationReport
     | SpeedMeasured
     | CleanupDone

@@ -27,6 +27,7 @@ from bench_common.messages import (
     MasterWorkMessage,
     MeasureSpeed,
     Preflight,
+    RunSpec,
     Stop,
     Welcome,
     clip,
@@ -34,7 +35,6 @@ from bench_common.messages import (
 from bench_common.ordered import OrderedSender
 from bench_common.records import ASSIGNMENT_FIELDS, WORD_BYTES, job_id_of
 from bench_common.secret import Secret
-from bench_common.treatment import EngineSampling
 from bench_master.coordinator import messages as act
 from bench_master.coordinator.roster import Member, Roster
 from bench_master.plan import Plan
@@ -124,21 +124,6 @@ WorkerAction = (
 """The actions that are carried out by a message to a worker."""
 
 
-class RunSettings(Struct, frozen=True):
-    """The welcome's fields that are the same for all workers of a run; see `messages.Welcome`."""
-
-    run_id: str
-    master: str
-    noop: bool
-    heartbeat_s: float
-    lease_s: float
-    keep: bool
-    sampling_s: float
-    overhead: EngineSampling | None
-    store_variables: Mapping[str, Secret] = field(default_factory=dict)
-    """How what the jobs use is reached, for the workers that do not inherit it; see `messages.Credentials`."""
-
-
 class _Lane(Struct):
     """The lane of a member in one epoch."""
 
@@ -151,7 +136,10 @@ class _Lane(Struct):
 
 
 class Dispatcher:
-    """Sends messages to the workers of a run. `settings` are part of each welcome."""
+    """Sends messages to the workers of a run. `spec` is part of each welcome.
+
+    `store_variables` are how what the jobs use is reached, for workers that do not inherit it; see `Credentials`.
+    """
 
     def __init__(
         self,
@@ -161,7 +149,8 @@ class Dispatcher:
         sockets: Sockets,
         local_workers: LocalWorkers,
         profiles: Profiles | None,
-        settings: RunSettings,
+        spec: RunSpec,
+        store_variables: Mapping[str, Secret],
     ) -> None:
         self._plan = plan
         self._roster = roster
@@ -169,7 +158,8 @@ class Dispatcher:
         self._sockets = sockets
         self._local_workers = local_workers
         self._profiles = profiles
-        self._settings = settings
+        self._spec = spec
+        self._store_variables = store_variables
         self._orders = JobBatches(plan.seed)
         self._lanes: dict[int, _Lane] = {}
 
@@ -194,7 +184,7 @@ class Dispatcher:
                 self.send(member.peer, MeasureSpeed(epoch=member.epoch, trial=action.trial))
             case act.StartCleanup():
                 member = self._roster[action.number]
-                self.send(member.peer, Cleanup(epoch=member.epoch, run_id=self._settings.run_id))
+                self.send(member.peer, Cleanup(epoch=member.epoch, run_id=self._spec.run_id))
             case act.EndRun():
                 self._end_run(action.number)
 
@@ -208,9 +198,9 @@ class Dispatcher:
         self.send(peer, message)
 
     def _share_credentials(self, peer: bytes) -> None:
-        variables = {name: value.reveal() for name, value in self._settings.store_variables.items()}
+        variables = {name: value.reveal() for name, value in self._store_variables.items()}
         if variables:
-            self.send(peer, Credentials(epoch=0, run_id=self._settings.run_id, variables=variables))
+            self.send(peer, Credentials(epoch=0, run_id=self._spec.run_id, variables=variables))
 
     def acknowledge(self, number: int, epoch: int, sequences: Sequence[int]) -> None:
         """Tell a member that batches of its results are in the journal."""
@@ -277,25 +267,16 @@ class Dispatcher:
             place = (action.number, action.worker_id, action.epoch, token)
             lane = _Lane(action.epoch, self._sockets.open_lane(*place, local=local), token)
             self._lanes[action.number] = lane
-        settings = self._settings
         self._share_credentials(action.peer)
         self.send(
             action.peer,
             Welcome(
                 epoch=action.epoch,
-                run_id=settings.run_id,
-                master=settings.master,
+                spec=self._spec,
                 number=action.number,
                 lane_endpoint=lane.endpoint,
                 token=lane.token,
                 results_endpoint=self._sockets.results_endpoint(local=local),
-                noop=settings.noop,
-                heartbeat_s=settings.heartbeat_s,
-                lease_s=settings.lease_s,
-                sampling_s=settings.sampling_s,
-                keep=settings.keep,
-                profile=self._profiles is not None,
-                overhead=settings.overhead,
             ),
         )
         if self._profiles is not None:

@@ -214,7 +214,7 @@ class MessageHandler:
                 columns = host.convert_samples(message)
                 self._recorder.samples(member.number, message.source, columns, message.units)
             case PackingReport():
-                self._on_packing_report(member, message)
+                self._run.handle(message)
             case RunWarning():
                 self._recorder.warn(f"worker {member.worker_id}: {one_line(message.text)}")
             case HostFinding():
@@ -222,10 +222,10 @@ class MessageHandler:
             case CpuContention():
                 self._recorder.contention(member.number, message)
             case PopulationReport():
-                self._on_population_report(member, host, message)
+                self._on_population_report(host, message)
             case SpeedMeasured():
                 self._recorder.speed(member.number, message)
-                self._run.handle(ev.SpeedMeasured(message.epoch, message.trial))
+                self._run.handle(message)
             case Progress():
                 host.status_text = message.text
             case ServiceRequest():
@@ -258,34 +258,11 @@ class MessageHandler:
         )
         self._dispatcher.send(peer, ack)
 
-    def _on_packing_report(self, member: Member, message: PackingReport) -> None:
-        fields = {
-            "containers": message.containers,
-            "reason": message.reason,
-            "full": message.full,
-            "hold_s": message.hold_s,
-            "memory_before": message.memory_before,
-            "unread": message.unread,
-        }
-        self._run.handle(ev.PackingReported(member.epoch, message.trial, message.returned, fields))
-
-    def _on_population_report(self, member: Member, host: WorkerHost, message: PopulationReport) -> None:
-        treatments = self._parts.plan.treatments
-        if message.treatment >= len(treatments):
+    def _on_population_report(self, host: WorkerHost, message: PopulationReport) -> None:
+        if message.treatment >= len(self._parts.plan.treatments):
             raise ProtocolError(f"objects of treatment {message.treatment}, which the plan does not have")
-        fields = {
-            "objects": message.objects,
-            "found": message.found,
-            "replaced": message.replaced,
-            "content_bytes": message.content_bytes,
-            "failed": message.failed,
-            "seconds": message.seconds,
-            "reason": message.reason,
-            **({"endpoints": message.endpoints} if message.endpoints else {}),
-        }
         host.status_text = "" if message.over else _objects_text(message)
-        event = ev.PopulationReport(member.epoch, message.treatment, message.phase, message.over, fields)
-        self._run.handle(event)
+        self._run.handle(message)
 
     # -- workers that ask to join --------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench_common.clock import ClockOffset
-from bench_common.messages import FROM_MASTER, Credentials, HeartbeatAck, MeasureSpeed, Welcome, encode
+from bench_common.messages import FROM_MASTER, Credentials, HeartbeatAck, MeasureSpeed, RunSpec, Welcome, encode
 from bench_worker import agent as agent_module
 from bench_worker import supervisor, worker_run
 from bench_worker.admission import hello_message, start_message
@@ -145,19 +145,21 @@ def welcome(endpoint="ipc:///run/lane"):
     """Return a welcome with heartbeats every half second and a lease of 15 s."""
     return Welcome(
         epoch=3,
-        run_id="r1",
-        master="alice@here (process 1)",
+        spec=RunSpec(
+            run_id="r1",
+            master="alice@here (process 1)",
+            noop=False,
+            heartbeat_s=0.5,
+            lease_s=15.0,
+            sampling_s=1.0,
+            keep=False,
+            profile=False,
+            overhead=None,
+        ),
         number=0,
         lane_endpoint=endpoint,
         results_endpoint=endpoint,
         token="secret",
-        noop=False,
-        heartbeat_s=0.5,
-        lease_s=15.0,
-        sampling_s=1.0,
-        keep=False,
-        profile=False,
-        overhead=None,
     )
 
 

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from bench_common.messages import PackingReport, SpeedMeasured
 from bench_common.records import Outcome, attempt_of, job_id_of
 from bench_common.treatment import Guest, Lifecycle, OpenLoad, Operation, Treatment
 from bench_master.coordinator import Coordinator, Policy
@@ -101,7 +102,7 @@ def test_what_goes_on_between_trials_is_told():
     run.join()
     for trial in range(2):
         told.append(run.coordinator.activity(run.now))
-        actions = run.feed(ev.SpeedMeasured(run.member().epoch, trial))
+        actions = run.feed(speed_report(run.member().epoch, trial))
         told.append(run.coordinator.activity(run.now))
         for ticket in issued(actions):
             run.finish(ticket)
@@ -745,14 +746,28 @@ def test_ctrl_c_offers_nothing_more():
     assert run.coordinator.phase is Phase.CLEANUP
 
 
+def speed_report(epoch, trial):
+    """Return the answer of a worker that measured the speed of its host."""
+    return SpeedMeasured(epoch=epoch, trial=trial, time_ns=1, wall_ns=1, cpu_ns=1)
+
+
+def packing_report(epoch, trial, returned):
+    """Return the report of a worker whose host is full."""
+    figures = {"containers": 3, "reason": "no room", "full": True, "hold_s": 0.0, "memory_before": 0}
+    return PackingReport(epoch=epoch, trial=trial, returned=returned, **figures)
+
+
 def test_jobs_that_a_full_host_gives_back_are_not_missing():
     """The trial ends with those that fit; the run is complete, and says how many went back."""
     run = Run(treatment(concurrency=5, iterations=1))
     tickets = issued(run.join())
     assert len(tickets) == 5
-    actions = run.feed(ev.PackingReported(run.member().epoch, 0, tickets[3:], {"containers": 3, "reason": "full"}))
+    actions = run.feed(packing_report(run.member().epoch, 0, tickets[3:]))
     assert only(actions, act.AssignJobs) == []
-    assert run.notes("packed") == [{"worker": 0, "trial": 0, "returned": 2, "containers": 3, "reason": "full"}]
+    assert run.notes("packed") == [
+        {"worker": 0, "trial": 0, "returned": 2, "containers": 3, "reason": "no room", "full": True, "unread": ""}
+        | {"hold_s": 0.0, "memory_before": 0}
+    ]
     run.finish(*tickets[:3])
     assert run.notes("trial-end")[0]["not_started"] == 0
     assert only(run.swept(), act.RunFinished) == [act.RunFinished("complete", ())]
@@ -763,7 +778,7 @@ def test_a_host_that_has_room_for_none_ends_the_trial():
     run = Run(treatment(concurrency=3, iterations=1))
     tickets = issued(run.join())
     run.finish(tickets[0])
-    actions = run.feed(ev.PackingReported(run.member().epoch, 0, tickets[1:]))
+    actions = run.feed(packing_report(run.member().epoch, 0, tickets[1:]))
     assert only(actions, act.StartCleanup) == [act.StartCleanup(0)]
 
 
@@ -771,9 +786,9 @@ def test_only_what_is_out_can_be_given_back():
     """Tickets of others, of another trial or of an epoch that is over change nothing."""
     run = Run(treatment(concurrency=2, iterations=1))
     tickets = issued(run.join())
-    assert run.feed(ev.PackingReported(run.member().epoch, 7, tickets)) == []
-    assert run.feed(ev.PackingReported(12345, 0, tickets)) == []
-    run.feed(ev.PackingReported(run.member().epoch, 0, [999]))
+    assert run.feed(packing_report(run.member().epoch, 7, tickets)) == []
+    assert run.feed(packing_report(12345, 0, tickets)) == []
+    run.feed(packing_report(run.member().epoch, 0, [999]))
     assert run.notes("packed")[0]["returned"] == 0
     run.finish(*tickets)
     assert only(run.swept(), act.RunFinished) == [act.RunFinished("complete", ())]
@@ -911,7 +926,7 @@ def two_trials(**policy):
 
 
 def measured(run, number, trial):
-    return run.feed(ev.SpeedMeasured(run.member(number).epoch, trial))
+    return run.feed(speed_report(run.member(number).epoch, trial))
 
 
 def test_each_trial_waits_for_the_speed_of_every_host():

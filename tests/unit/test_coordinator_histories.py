@@ -5,6 +5,7 @@ from collections import Counter
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from test_coordinator import packing_report, speed_report
 
 from bench_common.records import job_id_of
 from bench_common.treatment import Lifecycle, Operation, Treatment
@@ -167,7 +168,7 @@ class Histories(RuleBasedStateMachine):
         back = worker.held[-count:]
         trial = self.coordinator.scheduler.trial.index + data.draw(st.sampled_from([0, 0, 0, 1]))
         before = self.coordinator.scheduler.returned
-        self.feed(ev.PackingReported(worker.epoch, trial, back))
+        self.feed(packing_report(worker.epoch, trial, back))
         if self.coordinator.scheduler.returned > before:
             worker.held = [ticket for ticket in worker.held if ticket not in back]
             self.issued_jobs -= {job_id_of(ticket) for ticket in back}
@@ -210,7 +211,7 @@ class Histories(RuleBasedStateMachine):
     def measure_speed(self, data):
         """A worker has measured its host's speed; now and then it says so twice, or too late."""
         worker = data.draw(st.sampled_from([worker for worker in self.attached() if worker.asked]))
-        self.feed(ev.SpeedMeasured(*worker.asked))
+        self.feed(speed_report(*worker.asked))
         if data.draw(st.booleans()):
             worker.asked = None
 

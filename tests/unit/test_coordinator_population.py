@@ -7,13 +7,14 @@ from typing import Any
 from msgspec.structs import replace
 from test_coordinator import Run, issued, only, treatment
 
+from bench_common.messages import PopulationReport
 from bench_features.objects.common.job import Objects, SizeClass, Sizes
 from bench_master.coordinator import messages as act
 from bench_master.coordinator import messages as ev
 from bench_master.plan import Trial
 
 JOB = Objects((SizeClass("tiny", Sizes("fixed", 10, 10), (("read", 1.0),), population=4),))
-FIELDS = {"objects": 2, "found": 0, "content_bytes": 20, "failed": 0, "seconds": 1.5, "reason": ""}
+FIELDS = {"objects": 2, "found": 0, "replaced": 0, "content_bytes": 20, "failed": 0, "seconds": 1.5, "reason": ""}
 
 
 def _run(*, workers: int = 2, job: Objects = JOB, **policy: Any) -> Run:
@@ -29,7 +30,8 @@ def _progress(
     run: Run, number: int, *, over: bool = True, phase: str = "populate", **fields: Any
 ) -> list[act.Action]:
     epoch = run.member(number).epoch
-    return run.feed(ev.PopulationReport(epoch, 0, phase, over, {**FIELDS, **fields}))  # type: ignore[arg-type]
+    report: Any = {"phase": phase, "over": over, **FIELDS, **fields}
+    return run.feed(PopulationReport(epoch=epoch, treatment=0, **report))
 
 
 def _defined(actions: list[act.Action]) -> list[tuple[int, int, int]]:
@@ -44,7 +46,7 @@ def test_the_first_trial_waits_until_every_worker_has_filled_its_part() -> None:
     assert not issued(_progress(run, 1, over=False))
     assert issued(_progress(run, 1)) == [0, 1]
     assert run.notes("objects") == [
-        {"worker": number, "treatment": 0, "phase": "populate", **FIELDS} for number in (0, 1)
+        {"worker": number, "treatment": 0, "phase": "populate", **FIELDS, "endpoints": []} for number in (0, 1)
     ]
     run.finish(0, number=0)
     actions = run.finish(1, number=1)
