@@ -117,12 +117,6 @@ MAX_USELESS_BYTES: Final = 64 << 20
 """How much of a file may be odd blocks and blocks of unknown kinds, as payloads, before the rest is not read."""
 
 
-class CutShort(str):
-    """The damage of a file that ends within a block, as that of a killed run may."""
-
-    __slots__ = ()
-
-
 class Block(Struct, frozen=True):
     """One block: by `kind`, `body` is a row array, `Columns`, `SampleColumns`, a list of records or a mapping."""
 
@@ -198,6 +192,8 @@ class StatsFile:
         self.intact_chain = Chain()
         """What a block must follow that is written behind the intact bytes."""
         self._ended: str | None = None
+        self.is_cut_short = False
+        """Whether the last pass found that the file ends within a block, as that of a killed run may."""
         self._odd: list[tuple[int, str, str]] = []
         """Offset, kind and reason of the first of them."""
         self._contradiction: str | None = None
@@ -232,7 +228,7 @@ class StatsFile:
         if self.odd_blocks > len(shown):
             shown.append(f"{self.odd_blocks - len(shown)} more malformed blocks are skipped")
         text = "; ".join([*shown, *filter(None, (self._ended, self._contradiction))])
-        return (CutShort(text) if isinstance(self._ended, CutShort) else text) or None
+        return text or None
 
     @property
     def contradiction(self) -> str | None:
@@ -328,6 +324,7 @@ class StatsFile:
         unpacker = unpack_by_column if by_column else unpack
         stored_kinds = None if kinds is None else _stored_kinds(kinds)
         self._ended, self._odd, self.odd_blocks, self.intact_bytes = None, [], 0, 0
+        self.is_cut_short = False
         self.intact_chain = Chain()
         useless = 0
         with self._naming_errors():
@@ -400,7 +397,8 @@ class StatsFile:
             raise NotAStatsFileError(f"{self.path}: is not a stats file: {error}") from error
         if isinstance(error, TruncatedError):
             why = "the run was killed or is still running, or the file is truncated"
-            self._ended = CutShort(f"byte {offset}: {error} ({why})")
+            self._ended = f"byte {offset}: {error} ({why})"
+            self.is_cut_short = True
         else:
             self._ended = f"byte {offset}: {error}; the rest is not read"
 

@@ -209,6 +209,10 @@ def _document(
         run_state="damaged" if damage else "incomplete" if incomplete else "complete",
         incomplete=incomplete,
         damage=damage,
+        can_continue=bool(incomplete)
+        and (damage is None or run.stats.is_cut_short)
+        and header.imported is None
+        and str(run.path) != "-",
         warnings=[
             *_each_once(footer.warnings),
             *_spoilt_trials(run),

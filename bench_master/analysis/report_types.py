@@ -353,6 +353,8 @@ class ReportDocument(Struct, frozen=True):
     """Why the run is incomplete; empty if it is complete."""
     damage: str | None
     """What cannot be read in the stats file, where and why."""
+    can_continue: bool
+    """Whether ``run-scenario --resume`` can run what is missing."""
     warnings: Sequence[str]
     """What makes figures doubtful."""
     remarks: Sequence[str]

@@ -26,7 +26,7 @@ from bench_master.reports.charts import registered_charts
 from bench_master.reports.palette import css_variables
 from bench_master.reports.table import Cell, Table
 from bench_master.reports.tables import claims, comparisons, conditions, tables
-from bench_master.reports.text_details import format_time, host_facts, incomplete_text, totals_text
+from bench_master.reports.text_details import format_time, host_facts, notices, totals_text
 from bench_master.reports.values_text import only_value
 from bench_master.reports.verdict_text import (
     VerdictRow,
@@ -98,13 +98,7 @@ _SLOTS: Final = "Unless jobs arrive at a rate, a slot begins its next job when t
 
 def _warnings(document: ReportDocument) -> Iterator[str]:
     """Yield what limits belief in the figures, the gravest first."""
-    if document.run.noop:
-        yield "No-op run: nothing was executed. The figures show the harness's own maximum, not an engine."
-    if document.run.imported:
-        yield "Imported: measured elsewhere. Only what the files contain is known."
-    if document.incomplete:
-        yield f"The run is {document.run_state}: {incomplete_text(document)}"
-    yield from (f"{each.title} was skipped: {each.skipped}" for each in document.treatments if each.skipped)
+    yield from notices(document)
     yield from warnings(document)
     yield from document.warnings
     for each in document.thresholds:

@@ -20,7 +20,7 @@ from bench_master.reports.side_by_side import side_tables
 from bench_master.reports.store_tables import store_operations
 from bench_master.reports.table import markdown_of
 from bench_master.reports.tables import overview, packings
-from bench_master.reports.text_details import format_time, incomplete_text, totals_text
+from bench_master.reports.text_details import format_time, notices, totals_text
 from bench_master.reports.values_text import only_value
 from bench_master.reports.verdict_text import (
     MOST_NEIGHBOURS,
@@ -50,7 +50,7 @@ class MarkdownReport:
         """Write the report."""
         document = source.document
         if source.detail == "answer" and document.verdicts is not None:
-            found: Iterable[str] = (*notices(document), *map(escape, answers(document.verdicts)))
+            found: Iterable[str] = (*_quoted_notices(document), *map(escape, answers(document.verdicts)))
         else:
             found = _lines(document, full=source.detail == "full")
         out.writelines(f"{line}\n" for line in found)
@@ -59,7 +59,7 @@ class MarkdownReport:
 def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
     yield f"### {escape(document.scenario.subject or f'Weighbridge: {document.scenario.name}')}"
     yield ""
-    yield from notices(document)
+    yield from _quoted_notices(document)
     between = between_runs_of(document.verdicts)
     if between is not None:
         # Who names an earlier run asks this first.
@@ -129,19 +129,9 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
         yield f"- {escape(f'{gate.state.upper()} {gate.gate}: {gate.text}')}"
 
 
-def notices(document: ReportDocument) -> Iterator[str]:
-    """Yield what to know before reading any figure."""
-    found = []
-    if document.run.noop:
-        found.append("NO-OP: nothing was executed. The figures show the harness's own maximum, not an engine.")
-    if document.run.imported:
-        found.append("IMPORTED: measured elsewhere. Only what the files contain is known.")
-    if document.incomplete:
-        found.append(f"{document.run_state.upper()}: {incomplete_text(document)}")
-    found += [f"SKIPPED: {entry.title}: {entry.skipped}" for entry in document.treatments if entry.skipped]
-    for text in found:
-        yield f"> {escape(text)}"
-        yield ""
+def _quoted_notices(document: ReportDocument) -> Iterator[str]:
+    for notice in notices(document):
+        yield from (f"> {escape(notice)}", "")
 
 
 def _thresholds(document: ReportDocument) -> Iterator[str]:

@@ -21,7 +21,7 @@ from bench_master.reports.side_by_side import side_lines
 from bench_master.reports.store_tables import population, store_operations
 from bench_master.reports.table import table_text
 from bench_master.reports.tables import figures, overhead, overview, packings, published
-from bench_master.reports.text_details import details, format_time, incomplete_text, section, totals_text
+from bench_master.reports.text_details import details, format_time, incomplete_text, notices, section, totals_text
 from bench_master.reports.traced import why_lines
 from bench_master.reports.values_text import only_value, value_sentences
 from bench_master.reports.verdict_text import (
@@ -67,7 +67,7 @@ class TextReport:
 def brief_lines(document: ReportDocument) -> Iterator[str]:
     """Yield the answer alone, the sentence of the first page; figures where there is nothing to compare."""
     if document.incomplete:
-        yield f"INCOMPLETE {incomplete_text(document)}"
+        yield f"{document.run_state.upper()}: {incomplete_text(document)}"
     yield from answer_lines(document)
 
 
@@ -117,7 +117,8 @@ def _answer_again(document: ReportDocument) -> Iterator[str]:
 def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
     subject, name = document.scenario.subject, one_line(str(document.scenario.name))
     yield from heading(subject or f"Weighbridge report: {name}", "=")
-    yield from _warning_banners(document)
+    for notice in notices(document):
+        yield from ["", *paragraph(f"*** {notice}", hanging=4)]
     verdicts = document.verdicts
     between = between_runs_of(verdicts)
     if between is not None:
@@ -268,26 +269,6 @@ def _ending(document: ReportDocument) -> Iterator[str]:
     if run.resumes:
         yield from field("resumed", "once" if len(run.resumes) == 1 else f"{len(run.resumes)} times")
     yield from field("jobs", totals_text(totals, document.treatments))
-
-
-def _warning_banners(document: ReportDocument) -> Iterator[str]:
-    """Yield what to know before reading any figure."""
-    run = document.run
-    if run.noop:
-        yield from _banner(
-            "NO-OP", "nothing was executed. The figures show the harness's own maximum, not an engine."
-        )
-    if run.imported:
-        yield from _banner("IMPORTED", "measured elsewhere. Only what the files below contain is known.")
-    if document.incomplete:
-        yield from _banner("INCOMPLETE", incomplete_text(document))
-    for entry in document.treatments:
-        if entry.skipped:
-            yield from _banner("SKIPPED", one_line(f"{entry.title} (optional): {entry.skipped}"))
-
-
-def _banner(word: str, text: str) -> list[str]:
-    return ["", *paragraph(f"*** {word}: {text}", hanging=4)]
 
 
 def _thresholds(document: ReportDocument, *, full: bool) -> Iterator[str]:

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from bench_common.host_info import DIGEST_DETAIL, OTHER_ENGINE, PROGRAM_DETAIL, short_digests
 from bench_common.safe_text import one_line
-from bench_common.stats.reader import CutShort
 from bench_master.analysis.report_types import (
     HostReport,
     ImportReport,
@@ -188,14 +187,21 @@ def incomplete_text(document: ReportDocument) -> str:
     missing, planned = document.totals.missing, document.totals.planned
     jobs = [f"{missing:,} of {planned:,} planned jobs are missing"] if missing else []
     file = document.stats_file
-    again = [f"continue: bench-master run-scenario --resume {shlex.quote(file)}"] if _can_continue(document) else []
+    again = [f"continue: bench-master run-scenario --resume {shlex.quote(file)}"] if document.can_continue else []
     return one_line("; ".join([*jobs, *document.incomplete, *again]))
 
 
-def _can_continue(document: ReportDocument) -> bool:
-    """Whether the file has what a run needs to continue, as that of a killed one has; standard input is no file."""
-    is_short = document.run_state == "incomplete" or isinstance(document.damage, CutShort)
-    return is_short and document.run.imported is None and document.stats_file != "-"
+def notices(document: ReportDocument) -> Iterator[str]:
+    """Yield what to know before reading any figure, each after its word in capitals."""
+    if document.run.noop:
+        yield "NO-OP: nothing was executed. The figures show the harness's own maximum, not an engine."
+    if document.run.imported:
+        yield "IMPORTED: measured elsewhere. Only what the files contain is known."
+    if document.incomplete:
+        yield f"{document.run_state.upper()}: {incomplete_text(document)}"
+    for entry in document.treatments:
+        if entry.skipped:
+            yield one_line(f"SKIPPED: {entry.title} (optional): {entry.skipped}")
 
 
 def totals_text(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> str:

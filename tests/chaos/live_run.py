@@ -201,7 +201,7 @@ class LiveRun:
     def report(self):
         """Return the report that the command makes of the stats file."""
         ended = self.workspace.master("report-scenario", "-s", self.stats)
-        incomplete = "*** INCOMPLETE" in ended.out
+        incomplete = re.search(r"^\*\*\* (INCOMPLETE|DAMAGED)", ended.out, re.MULTILINE) is not None
         assert ended.status == (3 if incomplete else 0), ended.err
         return ended.out
 

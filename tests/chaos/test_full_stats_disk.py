@@ -159,7 +159,7 @@ def test_a_run_whose_disk_stays_full_ends_and_can_be_resumed(disk, paused):
     assert live.end() == 3
     assert "the file is good up to there" in live.err
     assert float(re.search(r"The run waited ([\d.]+)s for room", live.err)[1]) >= 2
-    assert "INCOMPLETE" in live.out
+    assert re.search(r"\*\*\* (INCOMPLETE|DAMAGED)", live.out)
     assert "interrupted" not in live.err + live.out
     live.run.outcomes()
     live.assert_clean(cut_off=True)
@@ -178,7 +178,7 @@ def test_a_run_without_patience_ends_at_once(tmp_path, disk):
         assert live.end() == 3
         assert live.err.count("No space left on device") == 2, "once when it happens, once as the reason in the end"
         assert "the file is good up to there" in live.err
-        assert "INCOMPLETE" in live.out
+        assert re.search(r"\*\*\* (INCOMPLETE|DAMAGED)", live.out)
         assert PAUSED not in live.err
         live.run.outcomes()
         live.assert_clean(cut_off=True)

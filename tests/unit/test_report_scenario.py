@@ -86,7 +86,7 @@ def test_a_damaged_file_is_reported_with_exit_code_three(path, capsys):
     path.write_bytes(whole[:-20])
     assert run_command_line(["report-scenario", "-s", str(path)]) == 3
     printed = capsys.readouterr()
-    assert "*** INCOMPLETE" in printed.out
+    assert "*** DAMAGED" in printed.out
     assert printed.err.startswith(f"bench-master: {path}: the run is damaged: ")
 
 
@@ -143,7 +143,7 @@ def test_damage_in_the_middle_ends_the_report_there(path, capsys):
         whole[place] ^= 0xFF
     path.write_bytes(whole)
     assert run_command_line(["report-scenario", "-s", str(path)]) == 3
-    assert "*** INCOMPLETE" in capsys.readouterr().out
+    assert "*** DAMAGED" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("flag", ["-s", "-f", "-r"])
@@ -171,7 +171,8 @@ STATE_PATTERNS = {
 def state_of(name, text):
     """Return the state of the run and the number of missing jobs, as a report of a format has them in its data."""
     if name in ("text", "bucketbench", "outputs", "ssbench"):
-        return "incomplete" if "INCOMPLETE" in text else "complete", None
+        found = re.search(r"INCOMPLETE|DAMAGED", text)
+        return found[0].lower() if found else "complete", None
     if name in STATE_PATTERNS:
         found = re.search(STATE_PATTERNS[name], text)
         return found[1].lower() if found else "complete", None

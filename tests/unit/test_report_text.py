@@ -113,7 +113,7 @@ def test_problems_are_shown_first(path):
     assert command.replace(" ", "") == f"bench-master run-scenario --resume {path}".replace(" ", "")
     assert "\nWarnings\n--------\n  ! w" in text
     brief = text_of(path, detail="answer")
-    assert brief.startswith("INCOMPLETE the run was interrupted; 1 of the jobs lost; ")
+    assert brief.startswith("INCOMPLETE: the run was interrupted; 1 of the jobs lost; ")
     assert brief.splitlines()[1:] == ["Failed: the baseline docker (2 of 4 jobs). Refused: podman."]
 
 
