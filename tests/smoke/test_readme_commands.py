@@ -23,6 +23,8 @@ HERE = {
     "weighbridge archive trend": "",
 }
 """What a test adds to each: sizes, and for hosts that are not there only the plan."""
+UNDECIDED = 4
+"""The exit code of a gate that cannot be judged: whether two alike programs can be told apart is chance."""
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +72,8 @@ def environment(clone):
     }
 
 
-def shell(command, clone, environment):
-    """Run a command in the clone; return its output if it ends with 0."""
+def shell(command, clone, environment, *, codes=(0,)):
+    """Run a command in the clone; return its output if it ends with one of the codes."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
         cwd=clone,
@@ -83,7 +85,7 @@ def shell(command, clone, environment):
         timeout=LONG_END_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode in codes, done.stdout
     return done.stdout
 
 
@@ -105,4 +107,5 @@ def test_every_command_of_readme_runs(clone, environment):
         if "archive" in command:
             saved = max((clone / "weighbridge-results").glob("*.stats.gz"))
             shell(f"weighbridge archive add {saved}", clone, environment)
-        assert shell(command + sizes, clone, environment)
+        codes = (0, UNDECIDED) if "compare-builds" in command else (0,)
+        assert shell(command + sizes, clone, environment, codes=codes)
