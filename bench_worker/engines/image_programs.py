@@ -64,10 +64,10 @@ def absent_reason(image: str | None, wanted: ImageProgram, places: Sequence[str]
     return f"image {its!r} has no program {shown!r} in {one_line(folders)}{did_you_mean(wanted.program, names)}"
 
 
-def find_in_root(root: Path, place: str) -> Path | None:
+def find_in_root(place: str, *roots: Path) -> Path | None:
     """Return where a path of an unpacked image is, following links within it; None if it is absent, or a directory.
 
-    What cannot be read counts as there.
+    The roots are those of its layers, the highest first. What cannot be read counts as there.
     """
     left = [part for part in reversed(place.split("/")) if part]
     at: list[str] = []
@@ -77,12 +77,12 @@ def find_in_root(root: Path, place: str) -> Path | None:
         if part in (".", ".."):
             del at[len(at) - (part == "..") :]
             continue
-        path = root.joinpath(*at, part)
+        path = _topmost(roots, *at, part)
+        if path is None:
+            return None
         try:
             mode = path.lstat().st_mode
             target = os.readlink(path) if stat.S_ISLNK(mode) else None  # noqa: PTH115
-        except (FileNotFoundError, NotADirectoryError):
-            return None
         except OSError:
             return path
         if target is None:
@@ -96,6 +96,21 @@ def find_in_root(root: Path, place: str) -> Path | None:
         if target.startswith("/"):
             at.clear()
         left += [each for each in reversed(target.split("/")) if each]
+    return None
+
+
+def _topmost(roots: Iterable[Path], *parts: str) -> Path | None:
+    """Return a path in the highest layer that has it; None where none has, or one says that it was removed."""
+    for root in roots:
+        path = root.joinpath(*parts)
+        try:
+            facts = path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return path
+        is_whiteout = stat.S_ISCHR(facts.st_mode) and facts.st_rdev == 0
+        return None if is_whiteout else path
     return None
 
 

@@ -64,11 +64,25 @@ def test_links_are_followed_within_an_unpacked_image(tmp_path):
     }
     for name, target in links.items():
         (tmp_path / name).symlink_to(target)
-    there = {name for name in ("/bin/awk", "/abs", "/up", "/usr/bin/awk") if find_in_root(tmp_path, name)}
+    there = {name for name in ("/bin/awk", "/abs", "/up", "/usr/bin/awk") if find_in_root(name, tmp_path)}
     assert there == {"/bin/awk", "/abs", "/up", "/usr/bin/awk"}
     gone = ("/out", "/circle", "/usr/bin", "/bin/sed", "/abs/x", "/etc-of-host/hostname")
-    assert not any(find_in_root(tmp_path, name) for name in gone)
+    assert not any(find_in_root(name, tmp_path) for name in gone)
     assert names_in_root(tmp_path, ["/bin/x", "/nowhere/x", "/etc-of-host/x"]) == ["awk"]
+
+
+def test_of_several_layers_the_highest_that_has_a_file_counts(tmp_path):
+    """A link of one layer leads to a file of another one."""
+    upper, lower = tmp_path / "upper", tmp_path / "lower"
+    (upper / "usr/bin").mkdir(parents=True)
+    (lower / "usr/bin").mkdir(parents=True)
+    (lower / "bin").symlink_to("usr/bin")
+    for layer in (upper, lower):
+        (layer / "usr/bin/awk").write_text("")
+    (lower / "usr/bin/sed").write_text("")
+    assert find_in_root("/bin/awk", upper, lower) == upper / "usr/bin/awk"
+    assert find_in_root("/bin/sed", upper, lower) == lower / "usr/bin/sed"
+    assert find_in_root("/bin/tr", upper, lower) is None
 
 
 def test_what_is_absent_is_named_with_its_image():

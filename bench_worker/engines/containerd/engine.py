@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from google.protobuf.any_pb2 import Any as TypedValue
 
 from bench_common.errors import InfrastructureError
+from bench_common.host_info import SIDE_DETAIL
 from bench_worker.engines.base import (
     HOST,
     OWNER_LABEL,
@@ -34,11 +35,12 @@ from bench_worker.engines.containerd import api as containerd_api
 from bench_worker.engines.containerd import images as containerd_images
 from bench_worker.engines.containerd import messages_pb2 as messages
 from bench_worker.engines.containerd.api import NAMESPACE, SNAPSHOTTER, ContainerdApi
-from bench_worker.engines.containerd.images import ContainerdImages, committed_image_prefix
+from bench_worker.engines.containerd.images import ContainerdImages, committed_image_prefix, read_in_layers
 from bench_worker.engines.containerd.storage import IMAGES
 from bench_worker.engines.containerd.tasks import TASKS, ExecProcess, Task, delete_task, read_metrics
 from bench_worker.engines.daemon_processes import containerd_daemon
 from bench_worker.engines.grpc import NotFound
+from bench_worker.engines.image_programs import absent_reason, find_in_root, program_places
 from bench_worker.engines.oci import bundle as oci_bundle
 from bench_worker.engines.oci import cgroups as oci_cgroups
 from bench_worker.engines.oci import images as oci_images
@@ -63,6 +65,7 @@ from bench_worker.engines.results import (
     result_at_exit,
 )
 from bench_worker.engines.settings import GVISOR_ONLY
+from bench_worker.engines.surroundings import image_surroundings
 from bench_worker.program_digest import listening_program
 from bench_worker.timing.processes import WaitTimeout
 
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from bench_common.requirements import ImageProgram
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import CostMeter
     from bench_worker.engines.grpc import CallSequence
@@ -194,6 +198,26 @@ class ContainerdEngine(LowLevelEngine):
     def image_digest(self, settings: ContainerSettings) -> str:
         """Return the id that the imported image had in the Docker Engine: it is in its name."""
         return self._images.get(settings.image).removeprefix(containerd_images.IMPORTED)
+
+    def absent_program(self, settings: ContainerSettings, wanted: ImageProgram) -> str:
+        """Look in the layers of the image."""
+        image = self._images.resolve(self._images.get(settings.image))
+        places = program_places(wanted, image.document.get("config") or {})
+        with self._images.layers(image) as roots:
+            if not (places and roots) or any(find_in_root(place, *roots) for place in places):
+                return ""
+        return absent_reason(settings.image, wanted, places)
+
+    def surroundings(self, settings: ContainerSettings, wanted: ImageProgram | None) -> Mapping[str, str]:
+        """Look in the layers of the image; see `container_spec` for the open files."""
+        if wanted is None:
+            return {}
+        image = self._images.resolve(self._images.get(settings.image))
+        with self._images.layers(image) as roots:
+            found = image_surroundings(
+                image.document.get("config") or {}, wanted, lambda place: read_in_layers(place, roots)
+            )
+        return {f"{SIDE_DETAIL}open files": str(_OPEN_FILES["soft"]), **found}
 
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """Fetch the image from its registry into the content store, and unpack it, which only the usual one does."""

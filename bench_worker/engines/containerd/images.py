@@ -8,7 +8,7 @@ import platform
 import re
 import secrets
 import tarfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -25,6 +25,7 @@ from bench_worker.engines.containerd.pull import pull_image
 from bench_worker.engines.containerd.storage import IMAGES, LAYER, ImageWriter, chain_id, read_content, view
 from bench_worker.engines.docker.archive import bounded_archive
 from bench_worker.engines.grpc import NotFound
+from bench_worker.engines.image_programs import find_in_root
 from bench_worker.engines.oci import images as oci_images
 from bench_worker.engines.oci.images import docker_client, image_facts
 from bench_worker.engines.oci.spec import ImageConfig, User, read_user
@@ -136,10 +137,20 @@ class ContainerdImages:
             return User()
         key = image.chain, text
         if key not in self._users:
-            with view(self._api.calls(_CALL_S), image.chain) as mounts:
-                accounts = [_read_below(mounts, path) for path in ("etc/passwd", "etc/group")]
-            self._users[key] = read_user(text, *accounts)
+            with self.layers(image) as roots:
+                accounts = [read_in_layers(path, roots) for path in ("/etc/passwd", "/etc/group")]
+            self._users[key] = read_user(text, *((one or b"").decode(errors="replace") for one in accounts))
         return self._users[key]
+
+    @contextmanager
+    def layers(self, image: ContainerdImage) -> Iterator[list[Path]]:
+        """Give the directories of an image's layers, the highest first; none where they are no directories."""
+        prefix = "lowerdir="
+        with view(self._api.calls(_CALL_S), image.chain) as mounts:
+            options = (option for one in mounts for option in one.options)
+            lower = next((one.removeprefix(prefix) for one in options if one.startswith(prefix)), "")
+            roots = [Path(each) for each in (lower.split(":") if lower else [one.source for one in mounts])]
+            yield roots if all(root.is_dir() for root in roots) else []
 
     def pull(self, image: str | None, *, fresh: bool, timeout_s: float) -> tuple[OperationResult, str]:
         """Pull an image from its registry; return the operation, and the image's name in containerd.
@@ -327,11 +338,9 @@ def is_for_this_machine(manifest: Mapping[str, Any]) -> bool:
     return bool(platform_of.get("architecture", wanted) == wanted and platform_of.get("os", "linux") == "linux")
 
 
-def _read_below(mounts: Sequence[messages.Mount], path: str) -> str:
-    """Return the text of a file of a read-only snapshot, from the directories that it is mounted from."""
-    prefix = "lowerdir="
-    layers = [option.removeprefix(prefix) for one in mounts for option in one.options if option.startswith(prefix)]
-    for folder in layers[0].split(":") if layers else [one.source for one in mounts]:
-        with suppress(OSError):
-            return Path(folder, path).read_text(encoding="utf-8", errors="replace")
-    return ""
+def read_in_layers(place: str, roots: Sequence[Path]) -> bytes | None:
+    """Return the content of a file of an image's layers; None where there is none, or it cannot be read."""
+    found = find_in_root(place, *roots)
+    with suppress(OSError):
+        return None if found is None else found.read_bytes()
+    return None

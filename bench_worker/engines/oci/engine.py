@@ -196,7 +196,7 @@ class OciBase(LowLevelEngine):
             return ""
         image = self._origin(settings, self._labels())
         places = program_places(wanted, _config_of(image))
-        if not places or any(find_in_root(image.rootfs, place) for place in places):
+        if not places or any(find_in_root(place, image.rootfs) for place in places):
             return ""
         return absent_reason(settings.image, wanted, places, names_in_root(image.rootfs, places))
 
@@ -207,7 +207,7 @@ class OciBase(LowLevelEngine):
         image = self._origin(settings, self._labels())
 
         def read(place: str) -> bytes | None:
-            found = find_in_root(image.rootfs, place)
+            found = find_in_root(place, image.rootfs)
             return None if found is None else found.read_bytes()
 
         try:
