@@ -337,7 +337,7 @@ class ImageProgram(Struct, frozen=True, forbid_unknown_fields=True):
     search_path: str | None = None
     """The PATH that the scenario gives; None: the image's own."""
     directory: str | None = None
-    """The working directory that the scenario gives; None: the image's own."""
+    """The working directory that the scenario gives; None: the image's own; empty where that makes no difference."""
     covered: tuple[str, ...] = ()
     """Paths in the container that something else than the image fills: mounts and files."""
 

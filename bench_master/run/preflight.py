@@ -216,8 +216,10 @@ def started_programs(treatments: Iterable[Treatment], environment: str) -> list[
         if treatment.optional or not takes or not in_image or engine_traits(treatment.engine).runs_on_host:
             continue
         covered = (*(mount.target for mount in container.storage), *container.files)
+        is_known = isinstance(treatment.job, Guest) and treatment.job.own is None
+        directory = container.directory or ("" if is_known else None)
         for program in _first_programs(treatment):
-            wanted = ImageProgram(program, container.env.get("PATH"), container.directory, covered)
+            wanted = ImageProgram(program, container.env.get("PATH"), directory, covered)
             found[Requirement(treatment.engine, container.image, starts=wanted, compared=compared)] = None
     return list(found)
 

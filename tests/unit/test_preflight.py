@@ -483,7 +483,9 @@ def test_the_program_of_a_command_or_a_workload_is_asked_for_in_its_image():
     guest = replace(first, job=Guest("command", {}, OwnCommand(("./x.sh",))), container=container)
     assert started_programs([guest], "vm") == [Requirement("docker", "i", starts=ImageProgram("./x.sh"))]
     workload = replace(guest, job=Guest("sysbench-cpu", {}))
-    assert [one.starts.program for one in started_programs([workload], "vm")] == ["sysbench"]
+    assert [(one.starts.program, one.starts.directory) for one in started_programs([workload], "vm")] == [
+        ("sysbench", "")
+    ]
     beside = [guest, replace(guest, engine="native")]
     assert [one.compared for one in (*started_programs(beside, "vm"), *measured_programs(beside, "vm"))] == [True]
     needless = [

@@ -31,6 +31,7 @@ def test_of_an_image():
     musl = {f"/lib/ld-musl-{platform.machine()}.so.1": b""}
     found = image_surroundings({"User": "app:x", "WorkingDir": "/a"}, ImageProgram("x", directory="/d"), musl.get)
     assert found == {"side user": "app", "side libc": "musl"}
+    assert "side directory" not in image_surroundings(CONFIG, ImageProgram("sysbench", directory=""), files.get)
 
 
 class Docker:
