@@ -18,6 +18,7 @@ from private_registry import private_registry
 from runtime_bench import FOREVER, RuntimeBench, assert_empowered, failure, kind_of, printed_by
 from workspace import Workspace, require_images
 
+from bench_common.requirements import ImageProgram
 from bench_common.treatment import Mount
 from bench_worker.engines.containerd.api import ContainerdApi
 from bench_worker.engines.containerd.images import import_archive, qualified_name
@@ -101,6 +102,14 @@ def test_pulling_an_image(bench, tmp_path):
         assert kind_of(engine.pull, life, fresh=True) == "unreachable"
         engine.run(life, timeout_s=ANSWER_S)
         engine.remove(life, timeout_s=ANSWER_S)
+
+
+def test_an_image_tells_what_surrounds_its_commands(bench):
+    """As far as its configuration says."""
+    settings = bench.container(*FOREVER).settings
+    assert bench.engine.missing(settings) == []
+    found = bench.engine.surroundings(settings, ImageProgram("sh"))
+    assert found["side user"] == "root"
 
 
 def test_a_pod_tells_its_cost_and_its_control_group_goes_with_it(bench):

@@ -13,6 +13,7 @@ from places import ROOT
 from runtime_bench import FOREVER, RuntimeBench, require
 
 from bench_common.long_output import OUTPUT_GAP, OUTPUT_LIMIT_BYTES
+from bench_common.requirements import ImageProgram
 from bench_worker.engines.command_line import CommandLine
 from bench_worker.engines.containerd.engine import ContainerdEngine
 
@@ -36,6 +37,21 @@ try:
 finally:
     bench.close()
 """
+
+
+def test_an_image_tells_what_surrounds_its_commands(image):
+    """Found in its layers before a run: which file a command is, whose it is, and that there is none."""
+    require(ContainerdEngine)
+    bench = RuntimeBench(ContainerdEngine, image)
+    try:
+        settings = bench.container(*FOREVER).settings
+        found = bench.engine.surroundings(settings, ImageProgram("sh"))
+        assert (found["side user"], found["side open files"], found["program sh"]) == ("root", "1024", "/bin/sh")
+        assert len(found["sha256 sh"]) == 64
+        assert bench.engine.absent_program(settings, ImageProgram("sh")) == ""
+        assert "has no program 'shhh'" in bench.engine.absent_program(settings, ImageProgram("shhh"))
+    finally:
+        bench.close()
 
 
 def test_however_much_it_is_nobody_waits_for_a_reader(image):

@@ -60,6 +60,7 @@ from bench_worker.engines.results import (
     result_at_exit,
 )
 from bench_worker.engines.settings import DEVICE_LIMITS, GVISOR_ONLY
+from bench_worker.engines.surroundings import image_surroundings
 from bench_worker.program_digest import listening_program
 from bench_worker.timing.processes import Process, WaitTimeout, spawn_lock, watch_process
 
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
+    from bench_common.requirements import ImageProgram
     from bench_common.treatment import ContainerSettings
     from bench_worker.engines.base import Container, CostMeter
 
@@ -244,6 +246,12 @@ class CriEngine(LowLevelEngine):
     def image_digest(self, settings: ContainerSettings) -> str:
         """Return the image's id, the digest of its configuration, which names its layers."""
         return self._images.digest(settings.image)
+
+    def surroundings(self, settings: ContainerSettings, wanted: ImageProgram | None) -> Mapping[str, str]:
+        """Return what the image's configuration says; the CRI shows no files of images."""
+        if settings.image is None or wanted is None or (config := self._images.config(settings.image)) is None:
+            return {}
+        return image_surroundings(config, wanted, lambda _: None)
 
     def pull(self, container: Container, *, fresh: bool, timeout_s: float) -> OperationResult:
         """``PullImage``."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from gevent.lock import RLock
@@ -116,10 +118,19 @@ class CriImages:
             if not present:
                 self._pull_instead(image, failure)
 
+    def config(self, image: str) -> Mapping[str, Any] | None:
+        """Return an image's ``Config``; None where the CRI does not tell it: not every one does."""
+        with suppress(ValueError, AttributeError, KeyError):
+            return dict(json.loads(self._ask(image).info["info"])["imageSpec"].get("config") or {})
+        return None
+
     def _status(self, image: str) -> messages.Image:
         """Return what the CRI has of an image; an empty message where it has none."""
-        reply = self._calls(_ANSWER_S).call(f"{_IMAGES}ImageStatus", _request(image), messages.ImageStatusResponse)
-        return reply.image
+        return self._ask(image).image
+
+    def _ask(self, image: str) -> messages.ImageStatusResponse:
+        request = messages.ImageStatusRequest(image=messages.ImageSpec(image=image), verbose=True)
+        return self._calls(_ANSWER_S).call(f"{_IMAGES}ImageStatus", request, messages.ImageStatusResponse)
 
     def _import(self, image: str, chunks: Iterator[bytes], facts: Mapping[str, Any]) -> None:
         api = ContainerdApi(self._channel.path, _NAMESPACE)

@@ -386,6 +386,14 @@ class ImageRequest(_message.Message):
     image: ImageSpec
     def __init__(self, image: _Optional[_Union[ImageSpec, _Mapping]] = ...) -> None: ...
 
+class ImageStatusRequest(_message.Message):
+    __slots__ = ("image", "verbose")
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    VERBOSE_FIELD_NUMBER: _ClassVar[int]
+    image: ImageSpec
+    verbose: bool
+    def __init__(self, image: _Optional[_Union[ImageSpec, _Mapping]] = ..., verbose: bool = ...) -> None: ...
+
 class Image(_message.Message):
     __slots__ = ("id", "repo_tags", "repo_digests")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -397,7 +405,16 @@ class Image(_message.Message):
     def __init__(self, id: _Optional[str] = ..., repo_tags: _Optional[_Iterable[str]] = ..., repo_digests: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ImageStatusResponse(_message.Message):
-    __slots__ = ("image",)
+    __slots__ = ("image", "info")
+    class InfoEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     IMAGE_FIELD_NUMBER: _ClassVar[int]
+    INFO_FIELD_NUMBER: _ClassVar[int]
     image: Image
-    def __init__(self, image: _Optional[_Union[Image, _Mapping]] = ...) -> None: ...
+    info: _containers.ScalarMap[str, str]
+    def __init__(self, image: _Optional[_Union[Image, _Mapping]] = ..., info: _Optional[_Mapping[str, str]] = ...) -> None: ...
