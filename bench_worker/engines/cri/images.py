@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
 from gevent.lock import RLock
@@ -39,6 +40,7 @@ VARIABLE: Final = "CONTAINER_RUNTIME_ENDPOINT"
 _IMAGES: Final = "ImageService/"
 _ANSWER_S: Final = 30.0
 _FETCH_S: Final = 300.0
+_POLL_S: Final = 0.02
 _NAMESPACE: Final = "k8s.io"
 """Where containerd's CRI plugin keeps its images and containers."""
 _SOCKETS: Final = ("/run/crio/crio.sock", "/run/containerd/containerd.sock", "/run/cri-dockerd.sock")
@@ -138,6 +140,10 @@ class CriImages:
             import_archive(api, chunks, facts, self._folder, qualified_name(image))
         finally:
             api.close()
+        # The CRI's own list follows containerd's events.
+        deadline = monotonic() + _ANSWER_S
+        while not self._status(image).id and monotonic() < deadline:
+            sleep(_POLL_S)
 
     def _pull(self, image: str, timeout_s: float) -> OperationResult:
         calls = CallSequence(self._channel, timeout_s, PULL_KIND_PATTERNS)
