@@ -47,6 +47,10 @@ class Docker:
     def post(self, *_path, **_query):
         return {"Id": "c1"}
 
+    def get(self, *path):
+        assert path == ("containers", "c1", "json")
+        return {"HostConfig": {"Ulimits": [{"Name": "RLIMIT_NOFILE", "Soft": 512, "Hard": 1024}]}}
+
     def delete(self, *path, **_query):
         self.removed.append(path)
 
@@ -73,7 +77,7 @@ def test_docker_gives_files_behind_links():
     """Of a container that is removed again; an engine that answers something else says nothing."""
     docker = Docker(**{"/bin/awk": "../etc/awk", "/etc/awk": b"code"})
     found = probe.surroundings(docker, "i", ImageProgram("awk"), {})
-    assert (found["program awk"], found["sha256 awk"]) == ("/bin/awk", CODE)
+    assert (found["program awk"], found["sha256 awk"], found["side open files"]) == ("/bin/awk", CODE, "512")
     assert docker.removed == [("containers", "c1")]
     assert probe.surroundings(Docker(**{"/bin/awk": b"broken"}), "i", ImageProgram("awk"), {}) == {}
     circle = probe.surroundings(Docker(**{"/bin/awk": "awk"}), "i", ImageProgram("awk"), {})

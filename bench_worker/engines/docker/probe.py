@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench_common.cost import CGROUP, UNTOLD, cost_metrics
 from bench_common.errors import EngineUnavailable, InfrastructureError, did_you_mean
-from bench_common.host_info import OTHER_ENGINE
+from bench_common.host_info import OTHER_ENGINE, SIDE_DETAIL
 from bench_common.requirements import CAPABILITIES_WITHHELD, ENGINE_MANAGED_STORAGE
 from bench_worker.engines import daemon_processes
 from bench_worker.engines.base import PROBE_S, EngineStatus
@@ -234,13 +234,20 @@ def surroundings(
     """Return what surrounds commands in an image, asked likewise; empty where the engine does not say it."""
     try:
         with _never_started(engine, image, wanted, labels) as identity:
-            return image_surroundings(_config(engine, image), wanted, partial(_content, engine, identity))
+            found = image_surroundings(_config(engine, image), wanted, partial(_content, engine, identity))
+            # Podman gives its containers limits of its own.
+            limits = engine.get("containers", identity, "json")["HostConfig"].get("Ulimits") or ()
+            files = {f"{SIDE_DETAIL}open files": str(one["Soft"]) for one in limits if one["Name"] == _OPEN_FILES}
+            return {**found, **files}
     except call_errors(docker_http.DockerApiError, tarfile.TarError):
         return {}
 
 
 def _config(engine: docker_http.TimedRequest, image: str) -> Mapping[str, Any]:
     return (engine.find_image(image) or {}).get("Config") or {}
+
+
+_OPEN_FILES: Final = "RLIMIT_NOFILE"
 
 
 @contextmanager
