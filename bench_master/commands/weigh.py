@@ -96,6 +96,7 @@ _HYPERFINE: Final = {
     "--show-output": "--format outputs",
     "--reference": "the first command",
     "--style": "--progress, or NO_COLOR=1",
+    "-s": "--setup",
     "-p": "--prepare",
     "-c": "--cleanup",
     "--conclude": "--cleanup",
@@ -104,7 +105,7 @@ _HYPERFINE: Final = {
     "-u": "nothing here: a unit follows from the size",
     "--time-unit": "nothing here: a unit follows from the size",
 }
-"""Options of hyperfine that have another name here, and what it is."""
+"""Options of hyperfine that have another name here, or none, and what it is."""
 
 Job = Literal["lifecycle", "command"]
 
@@ -268,6 +269,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     explain_key = command_parser.explain_unknown
     assert explain_key is not None
     command_parser.explain_unknown = lambda flag: _explain_hyperfine(flag) or explain_key(flag)
+    command_parser.explain_misused = _explain_hyperfine
 
 
 def _first_help(program: str) -> FirstHelp:
@@ -521,9 +523,7 @@ def check_options(options: Options, commands: Mapping[str, tuple[str, ...]]) -> 
             raise UsageError(f"engine {engine!r} is named twice; to measure the noise of one: --set aa={engine}")
     _check_words(options, [*options.words, *(word for words in commands.values() for word in words)])
     _check_images(options)
-    saved, load = options.run.output.stats_file, options.run.load
-    if saved is not None and saved.suffix != ".gz":
-        raise UsageError(f"--stats-file {saved}: expected a name that ends in .gz (hyperfine's -s is --setup)")
+    load = options.run.load
     if load.until is not None and options.repeats is not None:
         raise UsageError(
             f"--runs {options.repeats}: with --until verdict the run itself finds out how many it takes; leave it "

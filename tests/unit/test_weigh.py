@@ -333,7 +333,7 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("native -- ''", "the command is empty: the first word after '--' is the program to run"),
         ("-- true", "name an engine before '--', such as: bench-master weigh docker native -- true"),
         ("a -p x", "unknown option -p (hyperfine's -p is --prepare)"),
-        ("a -s x", "--stats-file x: expected a name that ends in .gz (hyperfine's -s is --setup)"),
+        ("a -s x", "'x': expected a name that ends in .gz, such as run.stats.gz (hyperfine's -s is --setup)"),
         ("a --export-json x", "unknown option --export-json (hyperfine's --export-json is --export json FILE)"),
         ("a --export jsn x", "'jsn': expected a format (did you mean 'json'?)"),
         ("'a {N}' -P N 5 1", "expected a first number that is not above the last, and a step above 0"),
