@@ -92,6 +92,7 @@ _HYPERFINE: Final = {
     "-M": "--until verdict --max-rounds N",
     "-N": "nothing here: no shell reads a command without --shell",
     "-S": "--shell",
+    "-i": "--allow-failures",
     "--ignore-failure": "--allow-failures",
     "--show-output": "--format outputs",
     "--reference": "the first command",
@@ -339,7 +340,8 @@ def explain_missing_command(words: Sequence[str]) -> str:
     # The options of weigh end at the dashes, so they stand before the command.
     command = list(takewhile(lambda word: word.partition("=")[0] not in _OURS | {"-r", "-s"}, rest))
     example = shlex.join([*engines, *rest[len(command) :], "--", *command])
-    return f"the command is missing: write it after '--', such as: {program_name()} weigh {example}"
+    meant = _explain_hyperfine("-i") if "-i" in words else ""  # there it takes no value, so it took the command
+    return f"the command is missing: write it after '--', such as: {program_name()} weigh {example}{meant}"
 
 
 def is_engine_label(word: str) -> bool:
