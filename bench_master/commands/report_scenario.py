@@ -46,9 +46,9 @@ The text report is one page: -v shows all of it, -q only the answer, a sentence.
 The report of an incomplete run or a damaged stats file covers what can be read, and says so in every format.
 
 {GATES_EPILOG}
-Exit codes: 0 ok, 1 a threshold or gate failed, or jobs did and nothing allows it, 2 usage error or no stats file,
-3 the run is incomplete, a treatment has no result, the stats file is damaged, or another version of Weighbridge wrote
-it, 4 a gate could not be judged. 1 takes precedence over 3, and 3 over 4.
+Exit codes: 0 ok, 1 a threshold or gate failed, or jobs failed and the run did not allow that, 2 usage error or
+no stats file, 3 the run is incomplete, a treatment has no result, the stats file is damaged, or another version of
+Weighbridge wrote it, 4 a gate could not be judged. 1 takes precedence over 3, and 3 over 4.
 """
 
 

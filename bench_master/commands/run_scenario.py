@@ -90,9 +90,9 @@ Ctrl-C once lets the running jobs finish and saves; twice aborts them and cleans
 way. The report is one page: -v shows all of it, -q only the answer.
 
 {GATES_EPILOG}
-Exit codes: 0 ok, 1 a threshold or gate failed, or jobs did and nothing allows it (--allow-failures), 2 scenario
-error, 3 run incomplete, a treatment has no result, or an engine or image is missing, 4 a gate could not be judged,
-130 interrupted. 130 takes precedence over 1, 1 over 3, 3 over 4.
+Exit codes: 0 ok, 1 a threshold or gate failed, or jobs failed and nothing allows that (--allow-failures), 2
+scenario error, 3 run incomplete, a treatment has no result, or an engine or image is missing, 4 a gate could not be
+judged, 130 interrupted. 130 takes precedence over 1, 1 over 3, 3 over 4.
 """
 
 MAX_NAME_CHARS: Final = 60
