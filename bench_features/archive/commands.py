@@ -149,7 +149,7 @@ def _run_add(options: AddOptions) -> int:
             steps(number, len(options.files))
     if not options.quiet and len(options.files) > 1:
         again = len(options.files) - new - refused
-        known = f", {again} were there already" if again else ""
+        known = f", {again} {'was' if again == 1 else 'were'} there already" if again else ""
         tell(f"{plural(new, 'run')} added{known}: {archive.folder.shown}")
     codes = (ExitCode.USAGE if refused else ExitCode.OK, ExitCode.INFRASTRUCTURE if damaged else ExitCode.OK)
     return int(ExitCode.gravest(codes))

@@ -556,7 +556,7 @@ def _check_words(options: Options, words: Sequence[str]) -> None:
         if not entry.partition("=")[0] or "=" not in entry:
             raise UsageError(f"--env {entry}: expected NAME=VALUE, such as --env LANG=C")
     if options.input is not None and not options.input.is_file():
-        raise UsageError(f"--input {options.input}: no such file")
+        raise UsageError(f"--input {options.input}: {'is no regular' if options.input.exists() else 'no such'} file")
     steps = {"--setup": options.setup, "--prepare": options.prepare, "--cleanup": options.cleanup}
     given = steps | {"--metric": options.printed_metric or None}
     for flag, value in given.items():

@@ -335,6 +335,7 @@ def test_a_file_with_something_else_in_it_is_kept(weighed, tmp_path, capsys):
         ("a -p x", "unknown option -p (hyperfine's -p is --prepare)"),
         ("a -s x", "'x': expected a name that ends in .gz, such as run.stats.gz (hyperfine's -s is --setup)"),
         ("-i a b", "a: no such file: expected an inventory (docs/fleet.rst) (hyperfine's -i is --allow-failures)"),
+        ("'a b' --input .", "--input .: is no regular file"),
         ("-i a", "(hyperfine's -i is --allow-failures)"),
         ("a --export-json x", "unknown option --export-json (hyperfine's --export-json is --export json FILE)"),
         ("a --export jsn x", "'jsn': expected a format (did you mean 'json'?)"),
