@@ -43,11 +43,6 @@ class GateOptions(Struct, frozen=True, kw_only=True):
         bool, Option("--require-verdict", "exit code 4 unless each comparison has a verdict")
     ] = False
 
-    @property
-    def has_gates(self) -> bool:
-        """Whether the exit code depends on verdicts."""
-        return bool(self.fail_on or self.require or self.require_verdict)
-
 
 class VerdictOptions(GateOptions, frozen=True):
     """What the command line says about verdicts; what it leaves open the scenario says."""

@@ -239,9 +239,9 @@ def _resume(options: RunOptions) -> int:
         if past.complete and options.more is None:
             tell(f"{path}: the run is complete; nothing to resume (--more N extends it by N rounds)")
             restore_options(options, past)  # refuses what contradicts the run
-            # A gate that nobody judges must not be green.
+            # What failed when it ended has failed still, and a gate that nobody judges must not be green.
             source = ReportSource(StatsFile(path), options.report.pctile, options.verdicts)
-            return _judge(source, ExitCode.OK) if options.verdicts.has_gates else int(ExitCode.OK)
+            return _judge(source, _check_results(source, errors_shown=False))
         stored = past.header.options.get(STORED_LABELS, ())
         settle_engine_labels(options, stored)
         options = restore_options(options, past)
