@@ -188,7 +188,7 @@ def _lines(
 ) -> Iterator[str]:
     yield f"# What {what} costs under {', '.join(engines)}. Written by `bench-master init`; change what you like."
     yield "#"
-    yield f"#   bench-master validate-scenario -f {file}                   find errors"
+    yield f"#   bench-master validate-scenario -f {file}                 find errors"
     yield f"#   bench-master run-scenario -f {file} --dry-run            show the plan, run nothing"
     yield f"#   bench-master run-scenario -f {file} --set scale=small    a first look, without a verdict"
     yield f"#   bench-master run-scenario -f {file}                      run it on this machine"
