@@ -644,8 +644,10 @@ def _mount(text: str) -> dict[str, Any]:
         raise UsageError(
             f"--mount {text}: there is no {source or 'source'} on this host; expected SOURCE[:TARGET][:ro]"
         )
-    if target and not target.startswith("/"):
-        raise UsageError(f"--mount {text}: expected an absolute path in the containers after ':', or ro")
+    if target and (not target.startswith("/") or ":" in target):
+        raise UsageError(
+            f"--mount {text}: expected an absolute path in the containers after ':', then :ro or nothing"
+        )
     found = str(place.resolve())
     return {"host": found, "target": target or found, **({"read_only": True} if rest != text else {})}
 
