@@ -92,6 +92,17 @@ def file_name(text: str) -> Path:
     return Path(text)
 
 
+def stats_name(text: str) -> Path:
+    """Return `text` as the name of a stats file to write: a type of arguments.
+
+    Another ending is a slip: a format that belongs to ``--export``, or the value of another program's ``-s``.
+    """
+    path = file_name(text)
+    if path.suffix != ".gz":
+        raise InvalidValue(f"{text!r}: expected a name that ends in .gz, such as run.stats.gz")
+    return path
+
+
 def name(text: str) -> str:
     """Return `text` if it is a valid name of a worker or an environment."""
     if re.fullmatch(NAME_PATTERN, text) is None:

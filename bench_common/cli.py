@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from bench_common.errors import ExitCode, UsageError, did_you_mean
 from bench_common.safe_text import one_line
+from bench_common.streams import as_called
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -302,4 +303,4 @@ class CommandParser(argparse.ArgumentParser):
             and (stray := self._first_stray_argument())
         ):
             message += f" (did you mean '{missing} {stray}'?)"
-        self.exit(int(ExitCode.USAGE), f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+        self.exit(int(ExitCode.USAGE), f"{self.prog}: {one_line(as_called(message))}; see {self.prog} --help\n")

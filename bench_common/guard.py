@@ -14,6 +14,7 @@ from bench_common.limits import ADVICE
 from bench_common.safe_text import quoted_lines, without_passwords
 from bench_common.startup import release_collector, restore_sigint
 from bench_common.streams import (
+    as_called,
     discard_output,
     discard_rejected_output,
     fit_line,
@@ -84,7 +85,7 @@ def _report_error(error: BaseException, text: str, status: int, *, program: str,
     if debug:
         sys.stderr.write(without_passwords("".join(traceback.format_exception(error))))
     for line in error_lines(error) if isinstance(error, WeighbridgeError) else quoted_lines(text):
-        shown = f"{program}: {without_passwords(line) or type(error).__name__}"
+        shown = f"{program}: {without_passwords(as_called(line)) or type(error).__name__}"
         sys.stderr.write(f"{fit_line(shown, sys.stderr)}\n")
     return status
 

@@ -6,6 +6,7 @@ import codecs
 import functools
 import io
 import os
+import re
 import select
 import shlex
 import sys
@@ -155,14 +156,25 @@ def program_name() -> str:
     return called if called == SHORT_NAME else PROGRAM
 
 
+_OWN_COMMAND: Final = re.compile(rf"(?<![\w./-]){PROGRAM}(?=\s+(?:--)?[a-z])")
+
+
+def as_called(text: str) -> str:
+    """Return a text that a person reads now, with the program in its commands named as they called it.
+
+    What is stored or compared (a report in a file, a stats file, what goes to another program) keeps `PROGRAM`.
+    """
+    return _OWN_COMMAND.sub(program_name(), text)
+
+
 def tell(text: str) -> None:
     """Write a message to stderr, as one line whatever is in it; on a terminal wrapped between words."""
-    sys.stderr.write(f"{fit_line(flat_line(text), sys.stderr)}\n")
+    sys.stderr.write(f"{fit_line(flat_line(as_called(text)), sys.stderr)}\n")
 
 
 def tell_quoted(text: str) -> None:
     """Write a message that may have several lines to stderr; those after the first begin with a bar."""
-    for line in quoted_lines(text):
+    for line in quoted_lines(as_called(text)):
         sys.stderr.write(f"{fit_line(line, sys.stderr)}\n")
 
 

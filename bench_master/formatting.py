@@ -133,15 +133,15 @@ def format_number(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def format_value(value: float | None, unit: str, digits: int = 3) -> str:
+def format_value(value: float | None, unit: str) -> str:
     """Return a measure in the unit that a person would use: ``3.86 ms``, ``1.5 GiB/s``, ``2,895/s``, ``42 events/s``.
 
-    Times come in seconds (``s``), sizes in bytes (``B``, ``bytes``, ``B/s`` ...).
+    Times come in seconds (``s``) and have three digits, sizes in bytes (``B``, ``bytes``, ``B/s`` ...).
     """
     if value is None or not math.isfinite(value):
         return _DASH
     if unit == "s":
-        return " ".join(_split_seconds(value, digits))
+        return " ".join(_split_seconds(value, 3))
     size, slash, per = unit.partition("/")
     if size in ("B", "bytes"):
         return " ".join(_split_bytes(value)) + slash + per

@@ -1,8 +1,9 @@
 """What a terminal adds to a text for people: its width, colours, and a pager for what is longer than it.
 
 Reports are plain text; nothing in them knows of a terminal. The command line sets the width of the page once
-(`screen_width`), and what is printed to standard output passes through `text_output`, which colours known words and
-starts the pager. Colours are added after everything else in the text has been escaped, so no value can bring its own.
+(`screen_width`), and what is printed to standard output passes through `text_output`, which colours known words,
+names the program as it was called and starts the pager. Colours are added after everything else in the text has been
+escaped, so no value can bring its own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
 
 from bench_common.safe_text import escape_unprintable
+from bench_common.streams import PROGRAM, as_called, program_name
 from bench_master.formatting import DEFAULT_WIDTH
 
 if TYPE_CHECKING:
@@ -96,12 +98,13 @@ def text_output(options: TerminalOptions, *, paged: bool = False) -> Iterator[Te
     color = wants_color(options.color, out)
     size = _screen_size(out) if paged and not options.no_pager else None
     pager = pager_command() if size is not None else ""
-    if not color and not pager:
+    renamed = out.isatty() and program_name() != PROGRAM
+    if not color and not pager and not renamed:
         yield out
         return
     collected = io.StringIO()
     yield collected
-    text = escape_unprintable(collected.getvalue())
+    text = escape_unprintable(as_called(collected.getvalue()) if renamed else collected.getvalue())
     longer = size is not None and _lines_on_screen(text, size.columns) >= size.lines
     shown = paint(text) if color else text
     if not (pager and longer and show_in_pager(shown, pager)):

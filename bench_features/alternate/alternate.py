@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import shlex
 import subprocess
 import sys
 import time
@@ -153,7 +154,7 @@ def _say(options: Options, text: str) -> None:
 
 
 def _consequence(folder: Path) -> str:
-    return f"the run that is being made ends; to go on: bench-master alternate {folder}"
+    return f"the run that is being made ends; to go on: bench-master alternate {shlex.quote(str(folder))}"
 
 
 # -- what is asked for ----------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ def _series(options: Options) -> Series:
         if extra:
             raise UsageError(
                 f"{options.folder}: has a series of runs, which {', '.join(extra)} cannot change; to go on with it: "
-                f"bench-master alternate {options.folder}; or name another folder"
+                f"bench-master alternate {shlex.quote(str(options.folder))}; or name another folder"
             )
         return known
     missing = [flag for flag in ("--old", "--new", "--") if given[flag] is None]

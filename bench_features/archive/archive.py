@@ -207,13 +207,19 @@ class Archive:
         return self.folder.place(run.sha256)
 
     def series(self, wanted: RunFilter = EVERYTHING) -> list[Series]:
-        """Return every series that runs of a filter belong to, by scenario, title and hosts."""
+        """Return every series that runs of a filter belong to, by scenario, title and hosts.
+
+        Raises `UsageError` for a name that no run has.
+        """
         members: dict[str, list[tuple[ArchivedRun, ArchivedTreatment]]] = {}
-        for run in reversed(self._runs()):
+        everything = self._runs()
+        for run in reversed(everything):
             if run.counts and wanted.meets(run):
                 for one in run.treatments:
                     if one.measure is not None:
                         members.setdefault(one.series, []).append((run, one))
+        if not members:
+            _check_filter(everything, wanted)
         found = []
         for key, own in members.items():
             run, newest = own[-1]

@@ -18,7 +18,7 @@ from bench_common.errors import ExitCode, NotAStatsFileError, UsageError, did_yo
 from bench_common.options import Option, add_options
 from bench_common.safe_text import one_line
 from bench_common.stats.reader import StatsFile
-from bench_common.streams import program_name, tell
+from bench_common.streams import as_called, program_name, tell
 from bench_features.archive.archive import EVERYTHING, MIN_PREFIX, Archive
 from bench_features.archive.facts import fact_texts
 from bench_features.archive.folder import VARIABLE
@@ -89,7 +89,7 @@ def members() -> dict[str, SubCommand]:
     """Return the sub-commands by name, in order."""
     return {
         "acknowledge": SubCommand(
-            "note that a change is known: gates judge by the new level from there on",
+            "accept a change: from it on, gates judge by the new level",
             AcknowledgeOptions,
             _run_acknowledge,
         ),
@@ -103,7 +103,7 @@ def members() -> dict[str, SubCommand]:
         "html": SubCommand("write pages: trends, runs, and the report of each run", HtmlOptions, _run_html),
         "list": SubCommand("list the runs of the archive, the newest first", ListOptions, _run_list),
         "show": SubCommand("show what the archive has of one run", ShowOptions, _run_show),
-        "trend": SubCommand("since when? the changes of each series of runs", TrendOptions, _run_trend),
+        "trend": SubCommand("say since when each series of runs has been slower or faster", TrendOptions, _run_trend),
     }
 
 
@@ -149,7 +149,7 @@ def _run_add(options: AddOptions) -> int:
             steps(number, len(options.files))
     if not options.quiet and len(options.files) > 1:
         again = len(options.files) - new - refused
-        known = f", {again} were there already" if again else ""
+        known = f", {again} {'was' if again == 1 else 'were'} there already" if again else ""
         tell(f"{plural(new, 'run')} added{known}: {archive.folder.shown}")
     codes = (ExitCode.USAGE if refused else ExitCode.OK, ExitCode.INFRASTRUCTURE if damaged else ExitCode.OK)
     return int(ExitCode.gravest(codes))
@@ -167,8 +167,8 @@ class CompareOptions(Struct, frozen=True):
 
 
 def _configure_compare(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = (
-        "RUN is the beginning of a run's id; the last one is the new run. All else is as in bench-master compare.\n"
+    parser.epilog = as_called(
+        "The last RUN is the new one, those before it are the earlier ones. All else is as in bench-master compare.\n"
     )
     add_options(parser, CompareOptions, runs=Option("RUN", "beginning of a run's id", nargs="+"))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench_common.argument_types import name, some_time
+from bench_common.argument_types import name, some_time, stats_name
 from bench_common.errors import ExitCode, ParseError, UsageError
 from bench_common.options import Option
 from bench_common.streams import program_name, tell
@@ -51,7 +51,9 @@ class Options(Struct, frozen=True, kw_only=True):
     ]
     environment: Annotated[str, Option("--environment NAME", "environment of the results", type=name, required=True)]
     engine: Annotated[str, Option("--engine NAME", "engine of the results", type=name, required=True)]
-    stats_file: Annotated[Path, Option("-s, --stats-file FILE", "stats file to write", required=True)]
+    stats_file: Annotated[
+        Path, Option("-s, --stats-file NEW.stats.gz", "stats file to write", type=stats_name, required=True)
+    ]
     metric: Annotated[
         str | None,
         Option(

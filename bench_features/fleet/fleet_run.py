@@ -107,7 +107,7 @@ def _stop_workers(inventory: Inventory, hosts: list[FleetHost], fleet: Fleet) ->
         if outcome.failed:
             tell(
                 f"{program_name()}: worker {outcome.worker} may still run: {outcome.detail}; "
-                f"to stop it: bench-master fleet stop -i {inventory.path} --only {outcome.host}"
+                f"to stop it: bench-master fleet stop -i {shlex.quote(inventory.path)} --only {outcome.host}"
             )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct, field
 
-from bench_common.argument_types import duration, host_name, seconds
+from bench_common.argument_types import InvalidValue, duration, file_name, host_name, seconds
 from bench_common.options import Option
 from bench_common.streams import tell
 from bench_features.fleet import MASTER_TIMEOUT_S, RUN_MASTER_TIMEOUT_S
@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 
 def inventory_option(what: str = "inventory of hosts", **settings: Any) -> Option:
     """Return ``--inventory``."""
-    return Option("-i, --inventory HOSTS.yaml", what, **settings)
+    return Option("-i, --inventory HOSTS.yaml", what, type=_existing_inventory, **settings)
+
+
+def _existing_inventory(text: str) -> Path:
+    path = file_name(text)
+    if not path.exists():
+        raise InvalidValue(f"{text}: no such file: expected an inventory (docs/fleet.rst)")
+    return path
 
 
 class InventoryOptions(Struct, frozen=True):

@@ -25,7 +25,7 @@ class GateOptions(Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Option(
             "--fail-on CONDITION",
-            "exit code 1 where this is shown, such as slower or 'slower by 5%%'; 4 where words are refused; "
+            "exit code 1 where this is shown, such as slower or 'slower by 5%%'; 4 where a verdict is refused; "
             "repeatable",
             type=gate_condition,
         ),
@@ -42,11 +42,6 @@ class GateOptions(Struct, frozen=True, kw_only=True):
     require_verdict: Annotated[
         bool, Option("--require-verdict", "exit code 4 unless each comparison has a verdict")
     ] = False
-
-    @property
-    def has_gates(self) -> bool:
-        """Whether the exit code depends on verdicts."""
-        return bool(self.fail_on or self.require or self.require_verdict)
 
 
 class VerdictOptions(GateOptions, frozen=True):
@@ -78,7 +73,8 @@ class VerdictOptions(GateOptions, frozen=True):
         Literal["worst", "at-random"],
         Option(
             "--failures",
-            "failed jobs count as the worst both ways, or are left out as if they failed at random (default: worst)",
+            "worst: intervals hold whatever time failed jobs would have taken; at-random: failed jobs are left out "
+            "(default: worst)",
         ),
     ] = "worst"
     allow_failures: Annotated[

@@ -34,7 +34,7 @@ from bench_master.verdicts.reasons import MAX_NAMED
 EPILOG = f"""\
 The last one is the new run, those before it are the earlier ones; a folder stands for all stats files in it.
 
-  bench-master compare A.stats.gz B.stats.gz        # ratios and what would explain them: two runs carry no word
+  bench-master compare A.stats.gz B.stats.gz        # ratios, and what would explain them; two runs give no verdict
   bench-master compare results/ B.stats.gz          # B against at least five earlier runs
   bench-master compare results/ --new B1 B2 B3      # the mean of three new runs: finds smaller differences
   bench-master compare A1 A2 ... A6 --new B1 ... B6 # two builds; runs in turns (A1 B1 A2 B2 ...) count as pairs
@@ -43,9 +43,9 @@ The last one is the new run, those before it are the earlier ones; a folder stan
 Runs of another host, scenario or version are left out and named; --accept PROPERTY keeps them.
 
 {GATES_EPILOG}
-Exit codes: 0 ok, 1 a gate failed or jobs of a new run did and nothing allows it, 2 usage error or no stats file, 3 a
-new run is incomplete, a treatment of it has no result, or its file is damaged, 4 a gate could not be judged. 1 takes
-precedence over 3, and 3 over 4.
+Exit codes: 0 ok, 1 a gate failed, or jobs of a new run failed and the run did not allow that, 2 usage error or no
+stats file, 3 a new run is incomplete, a treatment of it has no result, or its file is damaged, 4 a gate could not be
+judged. 1 takes precedence over 3, and 3 over 4.
 """
 
 PROGRESS_INTERVAL_S: Final = 2.0
@@ -84,14 +84,18 @@ class Options(Struct, frozen=True, kw_only=True):
         Mapping[str, str],
         Option(
             "--anchor LABEL=VALUE[,LABEL=VALUE]",
-            "a treatment that is the same in all runs, such as engine=native: others are compared relative to it "
-            "where the earlier runs show that this varies less",
+            "a treatment that is the same in all runs, such as engine=native: the others are compared by their "
+            "ratio to it where that varies less among the earlier runs",
             type=baseline_labels,
         ),
     ] = {}
     failures: Annotated[
         Literal["worst", "at-random"],
-        Option("--failures", "count failed jobs as the worst both ways, or leave them out (default: worst)"),
+        Option(
+            "--failures",
+            "worst: intervals hold whatever time failed jobs would have taken; at-random: failed jobs are left out "
+            "(default: worst)",
+        ),
     ] = "worst"
     comparison: ComparisonOptions
     schema: Annotated[bool, schema_option(verdicts_schema, "what --format json prints")] = False

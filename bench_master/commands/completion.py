@@ -46,7 +46,7 @@ _SCENARIO: Final = "X.yaml"
 """What help calls a scenario: a file, or the name of a ready-made one."""
 _WORKLOADS: Final = (("list workloads", "NAME"), ("parse-output", "WORKLOAD"), ("import-results", "WORKLOAD"))
 """The arguments that name a workload: sub-command and name in help."""
-_ENGINES: Final = (("weigh", "ENGINE|COMMAND"), ("list engines", "NAME"))
+_ENGINES: Final = (("weigh", "ENGINE|COMMAND"), ("list engines", "NAME"), ("init", "A,B"))
 """The arguments that name engines; commands, which the first one may have, are completed by nothing."""
 
 
@@ -82,6 +82,7 @@ def completion_script(shell: str) -> str:
     import shtab
 
     from bench_master.cli import build_parser
+    from bench_master.commands.init import job_names
 
     parser = build_parser()
     scenarios = _files_and_names("_bench_master_scenarios", tuple(builtin_scenarios()))
@@ -89,6 +90,8 @@ def completion_script(shell: str) -> str:
         for action in command.arguments:
             if (name, action.metavar) in _WORKLOADS:
                 action.choices = tuple(workload_classes())
+            elif (name, action.metavar) == ("init", "WHAT"):
+                action.choices = job_names()
             elif (name, action.metavar) in _ENGINES:
                 action.choices = engine_names()
             elif action.choices is None and action.nargs != 0:
@@ -103,7 +106,7 @@ def _kind_of(action: argparse.Action, kinds: dict[str, Any]) -> Any:
     metavar = str(action.metavar)
     if metavar == _SCENARIO:
         return kinds["scenario"]
-    if metavar.startswith("FILE") or metavar.endswith(".yaml") or metavar == "STATS":
+    if metavar.startswith("FILE") or metavar.endswith((".yaml", ".gz")) or metavar == "STATS":
         return kinds["file"]
     return kinds["directory"] if metavar in ("DIR", "FOLDER") else None
 

@@ -77,7 +77,7 @@ def run(options: Options) -> int:
         raise UsageError(f"{options.file}: already exists, and init overwrites nothing; name another file")
     job = _answer(
         options.job,
-        f"What to measure? {LIFECYCLE}, a workload ({', '.join(_workloads())}), or a command with its arguments",
+        f"What to measure? {LIFECYCLE}, a workload ({', '.join(job_names()[1:])}), or a command with its arguments",
         LIFECYCLE,
         parse_job,
     )
@@ -129,13 +129,14 @@ def _answer(given: str | None, question: str, default: str, parse: Callable[[str
     return parse(default)
 
 
-def _workloads() -> list[str]:
-    return [name for name in workload_classes() if name != COMMAND]
+def job_names() -> list[str]:
+    """Return what ``--job`` takes by name: `LIFECYCLE` and the workloads."""
+    return [LIFECYCLE, *(name for name in workload_classes() if name != COMMAND)]
 
 
 def parse_job(text: str) -> str | tuple[str, ...]:
     """Return `LIFECYCLE`, the name of a workload, or the words of a command."""
-    known = [LIFECYCLE, *_workloads()]
+    known = job_names()
     if text in known:
         return text
     try:
@@ -187,7 +188,7 @@ def _lines(
 ) -> Iterator[str]:
     yield f"# What {what} costs under {', '.join(engines)}. Written by `bench-master init`; change what you like."
     yield "#"
-    yield f"#   bench-master validate-scenario -f {file}                   find errors"
+    yield f"#   bench-master validate-scenario -f {file}                 find errors"
     yield f"#   bench-master run-scenario -f {file} --dry-run            show the plan, run nothing"
     yield f"#   bench-master run-scenario -f {file} --set scale=small    a first look, without a verdict"
     yield f"#   bench-master run-scenario -f {file}                      run it on this machine"

@@ -22,7 +22,7 @@ from bench_common.keys import (
     worker_file,
 )
 from bench_common.options import Option, add_options
-from bench_common.streams import tell
+from bench_common.streams import program_name, tell
 
 EPILOG: Final = """\
 The first call makes the master's key. Each --worker gets its own key file, which you move to that host, and a line
@@ -92,7 +92,7 @@ def _create_keys(directory: Path, names: Sequence[str]) -> None:
         for path in made:
             _print_line(f"  scp -p {path} HOST:\n  ssh HOST bench-worker --zmq-host MASTER --key {path.name}")
     elif not names:
-        _print_line("\nNext: bench-master keygen --worker NAME")
+        _print_line(f"\nNext: {program_name()} keygen --worker NAME")
 
 
 def _list(directory: Path) -> None:

@@ -46,9 +46,9 @@ The text report is one page: -v shows all of it, -q only the answer, a sentence.
 The report of an incomplete run or a damaged stats file covers what can be read, and says so in every format.
 
 {GATES_EPILOG}
-Exit codes: 0 ok, 1 a threshold or gate failed, or jobs did and nothing allows it, 2 usage error or no stats file,
-3 the run is incomplete, a treatment has no result, the stats file is damaged, or another version of Weighbridge wrote
-it, 4 a gate could not be judged. 1 takes precedence over 3, and 3 over 4.
+Exit codes: 0 ok, 1 a threshold or gate failed, or jobs failed and the run did not allow that, 2 usage error or
+no stats file, 3 the run is incomplete, a treatment has no result, the stats file is damaged, or another version of
+Weighbridge wrote it, 4 a gate could not be judged. 1 takes precedence over 3, and 3 over 4.
 """
 
 
@@ -130,16 +130,15 @@ def run(options: Options) -> int:
     """Write the report, or verify one; return the exit code."""
     if options.verify is not None or options.sha256 is not None:
         return _verify(options)
-    for path in filter(None, (options.report_file, options.rps_histogram)):
-        if real_path(path) == real_path(options.stats_file):
-            raise UsageError(f"{path}: this is the stats file itself; name another file to write to")
     check_chart(options.report)
     report = report_named(options.report.format)
     files = load_reports(options.report, options.stats_file)
-    if options.report_file is not None:
-        if any(real_path(path) == real_path(options.report_file) for _, path in files):
-            raise UsageError(f"{options.report_file}: two reports go to this file; name two files")
-        check_writable(options.report_file, options.stats_file)
+    written = [real_path(path) for _, path in files]
+    for path in filter(None, (options.report_file, options.rps_histogram)):
+        if real_path(path) in written:
+            raise UsageError(f"{path}: two reports go to this file; name two files")
+        check_writable(path, options.stats_file)
+        written.append(real_path(path))
     with progress_message(f"reading {options.stats_file}"):
         stats = StatsFile(options.stats_file)
         # Without a header there is no report, and the file to write stays as it is.
@@ -247,13 +246,6 @@ def _check_imported(options: Options, *, needs_times: bool) -> None:
             raise UsageError(f"{options.stats_file}: imported results carry no timestamps, so no {what} can be shown")
 
 
-def _create_file(path: Path) -> TextIO:
-    try:
-        return escape_output(path.open("w", encoding="utf-8", newline=""))
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
-        raise UsageError(f"{path}: cannot write: {error.strerror}; name another file") from error
-
-
 def _write_rates(source: ReportSource, path: Path, report: Report) -> None:
     text = io.StringIO()
     with progress_message("counting the jobs of each second"):
@@ -261,7 +253,7 @@ def _write_rates(source: ReportSource, path: Path, report: Report) -> None:
             outside = report.write_rates(source, text)
         else:
             outside = write_rate_histogram(source, text, delimiter="," if path.suffix == ".csv" else "\t")
-    with _create_file(path) as out:
+    with escape_output(path.open("w", encoding="utf-8", newline="")) as out:
         out.write(text.getvalue())
     if outside:
         tell(f"{program_name()}: {plural(outside, 'job')} ended outside the run and are not in {path}")

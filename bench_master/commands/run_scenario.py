@@ -90,9 +90,9 @@ Ctrl-C once lets the running jobs finish and saves; twice aborts them and cleans
 way. The report is one page: -v shows all of it, -q only the answer.
 
 {GATES_EPILOG}
-Exit codes: 0 ok, 1 a threshold or gate failed, or jobs did and nothing allows it (--allow-failures), 2 scenario
-error, 3 run incomplete, a treatment has no result, or an engine or image is missing, 4 a gate could not be judged,
-130 interrupted. 130 takes precedence over 1, 1 over 3, 3 over 4.
+Exit codes: 0 ok, 1 a threshold or gate failed, or jobs failed and nothing allows that (--allow-failures), 2
+scenario error, 3 run incomplete, a treatment has no result, or an engine or image is missing, 4 a gate could not be
+judged, 130 interrupted. 130 takes precedence over 1, 1 over 3, 3 over 4.
 """
 
 MAX_NAME_CHARS: Final = 60
@@ -239,9 +239,9 @@ def _resume(options: RunOptions) -> int:
         if past.complete and options.more is None:
             tell(f"{path}: the run is complete; nothing to resume (--more N extends it by N rounds)")
             restore_options(options, past)  # refuses what contradicts the run
-            # A gate that nobody judges must not be green.
+            # What failed when it ended has failed still, and a gate that nobody judges must not be green.
             source = ReportSource(StatsFile(path), options.report.pctile, options.verdicts)
-            return _judge(source, ExitCode.OK) if options.verdicts.has_gates else int(ExitCode.OK)
+            return _judge(source, _check_results(source, errors_shown=False))
         stored = past.header.options.get(STORED_LABELS, ())
         settle_engine_labels(options, stored)
         options = restore_options(options, past)

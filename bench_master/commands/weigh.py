@@ -92,10 +92,12 @@ _HYPERFINE: Final = {
     "-M": "--until verdict --max-rounds N",
     "-N": "nothing here: no shell reads a command without --shell",
     "-S": "--shell",
+    "-i": "--allow-failures",
     "--ignore-failure": "--allow-failures",
     "--show-output": "--format outputs",
     "--reference": "the first command",
     "--style": "--progress, or NO_COLOR=1",
+    "-s": "--setup",
     "-p": "--prepare",
     "-c": "--cleanup",
     "--conclude": "--cleanup",
@@ -104,7 +106,7 @@ _HYPERFINE: Final = {
     "-u": "nothing here: a unit follows from the size",
     "--time-unit": "nothing here: a unit follows from the size",
 }
-"""Options of hyperfine that have another name here, and what it is."""
+"""Options of hyperfine that have another name here, or none, and what it is."""
 
 Job = Literal["lifecycle", "command"]
 
@@ -268,6 +270,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     explain_key = command_parser.explain_unknown
     assert explain_key is not None
     command_parser.explain_unknown = lambda flag: _explain_hyperfine(flag) or explain_key(flag)
+    command_parser.explain_misused = _explain_hyperfine
 
 
 def _first_help(program: str) -> FirstHelp:
@@ -337,7 +340,8 @@ def explain_missing_command(words: Sequence[str]) -> str:
     # The options of weigh end at the dashes, so they stand before the command.
     command = list(takewhile(lambda word: word.partition("=")[0] not in _OURS | {"-r", "-s"}, rest))
     example = shlex.join([*engines, *rest[len(command) :], "--", *command])
-    return f"the command is missing: write it after '--', such as: {program_name()} weigh {example}"
+    meant = _explain_hyperfine("-i") if "-i" in words else ""  # there it takes no value, so it took the command
+    return f"the command is missing: write it after '--', such as: {program_name()} weigh {example}{meant}"
 
 
 def is_engine_label(word: str) -> bool:
@@ -521,9 +525,7 @@ def check_options(options: Options, commands: Mapping[str, tuple[str, ...]]) -> 
             raise UsageError(f"engine {engine!r} is named twice; to measure the noise of one: --set aa={engine}")
     _check_words(options, [*options.words, *(word for words in commands.values() for word in words)])
     _check_images(options)
-    saved, load = options.run.output.stats_file, options.run.load
-    if saved is not None and saved.suffix != ".gz":
-        raise UsageError(f"--stats-file {saved}: expected a name that ends in .gz (hyperfine's -s is --setup)")
+    load = options.run.load
     if load.until is not None and options.repeats is not None:
         raise UsageError(
             f"--runs {options.repeats}: with --until verdict the run itself finds out how many it takes; leave it "
@@ -554,7 +556,7 @@ def _check_words(options: Options, words: Sequence[str]) -> None:
         if not entry.partition("=")[0] or "=" not in entry:
             raise UsageError(f"--env {entry}: expected NAME=VALUE, such as --env LANG=C")
     if options.input is not None and not options.input.is_file():
-        raise UsageError(f"--input {options.input}: no such file")
+        raise UsageError(f"--input {options.input}: {'is no regular' if options.input.exists() else 'no such'} file")
     steps = {"--setup": options.setup, "--prepare": options.prepare, "--cleanup": options.cleanup}
     given = steps | {"--metric": options.printed_metric or None}
     for flag, value in given.items():
@@ -642,8 +644,10 @@ def _mount(text: str) -> dict[str, Any]:
         raise UsageError(
             f"--mount {text}: there is no {source or 'source'} on this host; expected SOURCE[:TARGET][:ro]"
         )
-    if target and not target.startswith("/"):
-        raise UsageError(f"--mount {text}: expected an absolute path in the containers after ':', or ro")
+    if target and (not target.startswith("/") or ":" in target):
+        raise UsageError(
+            f"--mount {text}: expected an absolute path in the containers after ':', then :ro or nothing"
+        )
     found = str(place.resolve())
     return {"host": found, "target": target or found, **({"read_only": True} if rest != text else {})}
 

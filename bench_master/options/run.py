@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Struct
 
-from bench_common.argument_types import duration, duration_from, int_range, name
+from bench_common.argument_types import duration, duration_from, int_range, name, stats_name
 from bench_common.cli import CommandParser, StoreOnce, engine_option, host_settings_option
 from bench_common.engine_traits import EngineLabel
 from bench_common.errors import UsageError
@@ -178,7 +178,11 @@ class OutputOptions(Struct, frozen=True):
 
     stats_file: Annotated[
         Path | None,
-        Option("-s, --stats-file FILE", f"where to save the run (default: a new file in {DEFAULT_DIRECTORY}/)"),
+        Option(
+            "-s, --stats-file NEW.stats.gz",
+            f"where to save the run (default: a new file in {DEFAULT_DIRECTORY}/)",
+            type=stats_name,
+        ),
     ] = None
     disk_wait_s: Annotated[
         float,

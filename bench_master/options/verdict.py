@@ -13,7 +13,7 @@ from bench_master.analysis.verdict_options import VerdictOptions
 from bench_master.scenario import Scenario
 
 GATES_EPILOG: Final = """\
-Gates: CONDITION is [LABEL=VALUE] [not] WORD [by N%], with slower, faster, worse, better, different, same as WORD:
+Gates: CONDITION is [LABEL=VALUE] [not] WORD [by N%]; WORD is slower, faster, worse, better, different or same:
   --fail-on slower                  exit code 1 if a treatment is shown to be slower than its baseline
   --require "not slower by 5%"      exit code 0 only if each is shown not to be 5 % slower; 4 if the data cannot tell
   --require "engine=podman same"    for some treatments only

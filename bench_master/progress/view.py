@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from bench_common.safe_text import escape_lines, quoted_lines
-from bench_common.streams import fit_line
+from bench_common.streams import as_called, fit_line
 from bench_master.formatting import format_elapsed, format_number
 from bench_master.progress.output import LogRedirect, NonblockingWriter
 
@@ -82,7 +82,7 @@ class NotificationsView(View):
     def notify(self, text: str, *, passing: bool = False) -> None:
         """Show `text` on a line; a further line of it begins with a bar."""
         del passing
-        self.show("\n".join(quoted_lines(text)))
+        self.show("\n".join(quoted_lines(as_called(text))))
 
     def show(self, text: str) -> None:
         """Show lines that are formatted."""

@@ -43,7 +43,7 @@ from bench_master.reports import naming_plugin
 from bench_master.reports.table import Cell, Field, Table, count, markdown_of, table_of, table_text, words
 from bench_master.reports.verdict_text import confidence_together, gate_lines, is_another_quotient
 from bench_master.verdicts.between_runs import MIN_ARCHIVE
-from bench_master.verdicts.reasons import Reason, joined
+from bench_master.verdicts.reasons import Code, Reason, joined
 
 One = TypeVar("One")
 SHOWN: Final = 5
@@ -185,13 +185,19 @@ def _remarks(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[str
         if each.more_rounds
     ]
     yield from _limited(texts, verbose=verbose)
-    if _is_single(verdicts):
+    if _is_single(verdicts) and any(map(_is_imported, verdicts.comparisons)):
+        yield f"Imported results carry no verdict, however many there are. For one, {ADVICE}."
+    elif _is_single(verdicts):
         yield (
             f"An interval within the runs does not say by how much runs differ. For a verdict, {ADVICE} "
             "(`run-scenario --rerun-baseline` does so for an earlier run); or keep the runs: from "
             f"{MIN_ARCHIVE} earlier ones of different occasions on, {MIN_ARCHIVE - 1} more than here, "
             "`compare EARLIER... NEW` decides."
         )
+
+
+def _is_imported(comparison: ComparisonReport) -> bool:
+    return any(one.code is Code.UNUSABLE_RUN and one.data["kind"] == "imported" for one in comparison.reasons)
 
 
 def _limits(verdicts: VerdictsReport) -> list[str]:

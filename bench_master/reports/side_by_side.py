@@ -102,7 +102,7 @@ def _measures(
         if name in judged:
             continue
         found = [entry.metrics.get(name) for entry in group]
-        rows.append([name, *("-" if one is None else format_value(one.median, one.unit, 4) for one in found)])
+        rows.append([name, *("-" if one is None else format_value(one.median, one.unit) for one in found)])
     if "jobs_per_s" not in judged:
         rows.append(["jobs/s", *(format_value(one.jobs_per_s, "") for one in group)])
     if group[0].jobs_per_s and len({one.concurrency for one in group}) > 1:

@@ -160,7 +160,7 @@ def _job_times(pctile: float) -> Iterator[Field[TreatmentReport]]:
     def time(name: str) -> Field[TreatmentReport]:
         def cell(one: TreatmentReport) -> Cell:
             value = one.operations[JOB].percentiles_s[name] if JOB in one.operations else None
-            return Cell(format_value(value, "s", 4), value)
+            return Cell(format_value(value, "s"), value)
 
         return Field(Column(f"job {name}", droppable=name != "p50", optional=True), cell)
 
@@ -172,7 +172,7 @@ def _median(name: str) -> Field[TreatmentReport]:
         metric = one.metrics.get(name)
         if metric is None or not metric.n:
             return Cell("-")
-        return Cell(format_value(metric.median, metric.unit, 4), metric.median)
+        return Cell(format_value(metric.median, metric.unit), metric.median)
 
     return Field(Column(one_line(name), droppable=True, optional=True), cell)
 

@@ -36,6 +36,7 @@ from bench_common.keys import (
     read_master_key,
 )
 from bench_common.messages import FROM_WORKER, RESULTS, MasterControlMessage, MasterWorkMessage, encode
+from bench_common.streams import as_called
 from bench_master.run.connections import ConnectionGuard, Cut
 from bench_master.run.endpoints import Endpoints
 from bench_master.run.incoming import Incoming, Receiver, drop
@@ -272,7 +273,7 @@ def load_keys(
     where keys are needed and there are none.
     """
     if insecure and endpoints.bind_ip is not None:
-        sys.stderr.write(insecure_warning(endpoints.bind_ip))
+        sys.stderr.write(as_called(insecure_warning(endpoints.bind_ip)))
     if not endpoints.curve:
         return None, None
     directory = key_dir or default_directory()

@@ -19,7 +19,7 @@ from bench_common.histogram import Histogram, bucket_bounds, nearest_rank
 from bench_common.stats.block_types import StoredHost, StoredTreatment, StoredTrial
 from bench_common.stats.reader import RESUMED
 from bench_common.stats.rows import SampleColumns
-from bench_master.formatting import format_seconds, plural
+from bench_master.formatting import format_number, format_seconds, plural
 from bench_master.run_data.host_samples import TrialSpan, TrialSpans
 from bench_master.run_data.percentiles import in_seconds
 from bench_master.run_data.pressure import KINDS, Excess, TrialPressure, warning_of
@@ -37,8 +37,8 @@ MAX_ERROR_SHARE: Final = 0.1
 MAX_SPANS: Final = 1000
 """So many of the last trials are known when a clock's change is dated."""
 MAX_NAMED: Final = 3
-MAX_SHOWN_RATIO: Final = 10
-"""Above so many times the median the warning leaves the percentage out."""
+MAX_IN_PERCENT: Final = 10
+"""Up to so many times the median the warning has the share in percent, above it as a factor."""
 ADVICE: Final = "the workers are overloaded; keep fewer jobs in flight on each (concurrency), or use more workers"
 ADVICE_ONE_JOB: Final = "the workers are overloaded with one job in flight each; check what else runs on their hosts"
 WAKE_UP_SHARE: Final = 0.5
@@ -147,12 +147,11 @@ def timing_warnings(treatments: Iterable[TreatmentReport]) -> list[str]:
     if not doubtful:
         return []
     worst, error_s, shortest_s, title, advice = max(doubtful)
-    # For an operation that did nothing it has six digits, which says no more than the times.
-    share = f" ({worst:.0%})" if worst <= MAX_SHOWN_RATIO else ""
+    share = f"{worst:.0%}" if worst <= MAX_IN_PERCENT else f"{format_number(worst)}x"
     where = plural(len(doubtful), "treatment")
     text = (
         f"the timing error (p99) is more than {MAX_ERROR_SHARE:.0%} of the shortest operation's median in {where}, "
-        f"at worst {format_seconds(error_s, 3)} of {format_seconds(shortest_s, 3)}{share} in {title}: {advice}"
+        f"at worst {format_seconds(error_s, 3)} of {format_seconds(shortest_s, 3)} ({share}) in {title}: {advice}"
     )
     return [text]
 

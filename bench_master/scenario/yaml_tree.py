@@ -8,8 +8,9 @@ the text does, and lets ten lines of aliases grow to gigabytes.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 
 import yaml
 from msgspec import Struct, field
@@ -318,7 +319,7 @@ def read_source(reference: str) -> Source:
     if not reference:
         raise UsageError("'': expected the file or the name of a scenario")
     if reference == STDIN:
-        return Source("<stdin>", _text("<stdin>", sys.stdin.buffer.read(MAX_BYTES + 1)))
+        return Source("<stdin>", _text("<stdin>", _read_once(sys.stdin.buffer)))
     path = Path(reference)
     shipped = builtin_scenarios()
     if (path.exists() or path.is_symlink()) and not path.is_dir():
@@ -339,6 +340,12 @@ def read_source(reference: str) -> Source:
     name = reference.removeprefix("scenarios/").removesuffix(_SUFFIX)
     hint = did_you_mean(reference, neighbours) or did_you_mean(name, shipped)
     raise UsageError(f"{reference}: no such file or ready-made scenario{hint}; see bench-master list scenarios")
+
+
+@lru_cache(maxsize=1)
+def _read_once(stream: BinaryIO) -> bytes:
+    """Return what a stream has: a command may need it again, for the scenario's profiles or its conversion."""
+    return stream.read(MAX_BYTES + 1)
 
 
 def _text(path: str, content: bytes) -> str:

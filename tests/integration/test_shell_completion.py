@@ -65,6 +65,9 @@ def test_a_shell_completes_from_the_parser(scripts):
         ("list workloads sysbench-", {"sysbench-cpu", "sysbench-memory"}),
         ("run-scenario -f qui", {"quickstart", "quiet.yaml"}),
         ("weigh nati", {"native"}),
+        ("weigh --stats-file quie", {"quiet.yaml"}),
+        ("init --job life", {"lifecycle"}),
+        ("init --engines nati", {"native"}),
     ):
         assert expected <= bash(scripts, f"bench-master {line}")
 

@@ -404,6 +404,7 @@ def test_a_word_without_its_flag_gets_the_flag_suggested(capsys, argv, hint):
         ),
         (["run-scenario", "-f", "x", "--skip-limit"], "(bucketbench's --skip-limit is --skip-host-ceiling)"),
         (["run-scenario", "-f", "x", "--benchmark", "y"], "(bucketbench's --benchmark is -f FILE)"),
+        (["run-scenario", "-f", "x", "-s", "run.json"], "'run.json': expected a name that ends in .gz, such as"),
         (["run-scenario", "-f", "x", "-s"], "expected one argument (bucketbench's -s is --skip-host-ceiling)"),
         (["run-scenario", "-f", "x", "-o"], "expected one argument (bucketbench's -o is --overhead)"),
         (["run-scenario", "-f", "x", "-l"], "unknown option -l (bucketbench's -l is --legacy)"),

@@ -376,6 +376,10 @@ def test_results_from_elsewhere_beside_our_own(tmp_path, capsys, engines):
     assert (comparison["a_value"], comparison["b_value"]) == pytest.approx((1002.5, 1102.5))
     assert "nobody knows when and how they were measured" in comparison["reason"]
     assert "only one side states params.version, concurrency, params.time;" in comparison["reason"]
+    advice = " ".join(compare(capsys, old, new).out.split())
+    assert "Imported results carry no verdict, however many there are. For one, make both builds treatments" in advice
+    assert "5 earlier ones" not in advice
+    assert "--rerun-baseline" not in advice
 
 
 def test_results_from_elsewhere_with_other_parameters(tmp_path, capsys):

@@ -1,6 +1,8 @@
 """Gates: conditions on verdicts, and what they make of the exit code."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from builders import (
     treatment_report,
     treatment_wire,
 )
+from places import DATA
 from rounds import Rounds
 from verdict_builders import said
 
@@ -407,6 +410,18 @@ def test_a_malformed_gate_is_a_usage_error(tmp_path, capsys):
     assert "--fail-on: 'slowr': unknown word 'slowr' (did you mean 'slower'?)" in capsys.readouterr().err
     assert run_command_line(["report-scenario", "-s", str(path), "--fail-on", "engine=podmn slower"]) == 2
     assert "no treatment has engine=podmn (did you mean 'podman'?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("threshold", "threshold failed"), ("failed", "no job succeeded in 1 of")]
+)
+def test_a_complete_run_that_is_resumed_has_the_exit_code_with_which_it_ended(tmp_path, capsys, name, told):
+    """`run || run --resume` stays red where a threshold failed or a treatment has no result."""
+    path = Path(shutil.copy(DATA / "pages" / f"{name}.stats.gz", tmp_path))
+    assert run_command_line(["report-scenario", "-s", str(path)]) == 1
+    capsys.readouterr()
+    assert run_command_line(["run-scenario", "--resume", str(path)]) == 1
+    assert told in capsys.readouterr().err
 
 
 def test_a_gate_on_a_complete_run_that_is_resumed_is_judged(tmp_path, capsys):

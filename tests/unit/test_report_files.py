@@ -80,6 +80,8 @@ def test_files_that_cannot_be_written_are_found_before_anything_is_read(path, tm
     assert not (tmp_path / "x.csv").exists()
     assert run(path, "-f", tmp_path / "x", "--format", f"json={tmp_path / 'x'}") == 2
     assert "two reports go to this file" in capsys.readouterr().err
+    assert run(path, "-r", tmp_path / "r.csv", "-f", tmp_path / "r.csv") == 2
+    assert "two reports go to this file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("no_report", [True, False])

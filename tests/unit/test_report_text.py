@@ -150,7 +150,7 @@ def test_the_overview_has_the_columns_that_it_needs(path):
     lines = [" ".join(line.split()) for line in page.splitlines()]
     assert "job done lost jobs/s job p50 job p95 write" in lines
     assert "j0 0 1 n/a n/a n/a n/a" in lines
-    assert "j1 1 0 1 1.000 s 1.000 s 80.5 MB/s" in lines
+    assert "j1 1 0 1 1.00 s 1.00 s 80.5 MB/s" in lines
     builder = StatsBuilder(path.with_name("both.stats.gz"), header(treatments, [(0, 0, False), (1, 0, False)]))
     builder.writer.metrics([MetricRecord(0, 0, 0, "read", 2.0), MetricRecord(1, 1, 1, "write", 3.0)])
     page = text_of(builder.close(footer()), detail="page")

@@ -1,7 +1,9 @@
 """The commands that look before a run: what they print, where, and with which exit code."""
 
+import io
 import json
 import re
+import sys
 
 import pytest
 
@@ -131,6 +133,17 @@ def test_the_measures_are_listed_with_unit_and_meaning(capsys):
     every = (*OPERATION_FIELDS, *METRIC_FIELDS, *JOB_FIELDS, *TRANSFERRED_FIELDS, *TRANSFER_FIELDS, *OVERHEAD_FIELDS)
     assert fields.issuperset((*every, *RELATIVE_UNITS))
     assert set(OVERHEAD_UNITS) <= {name.split(".")[1] for name in told if name.startswith("overhead.")}
+
+
+def test_standard_input_is_as_good_as_a_file(capsys, monkeypatch):
+    """What can be read once, as a pipe, is there again for the profiles."""
+    text = GOOD + "profiles: {small: {repeats: 1}, wrong: {repaets: 1}}\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert run_command_line(["validate-scenario", "-f", "-"]) == 2
+    told = capsys.readouterr()
+    assert "- with --set scale=small: ok, 1 treatment, 1 trial\n" in told.out
+    assert "'repaets'" in told.err
+    assert "is empty" not in told.err
 
 
 def test_an_unknown_measure_of_a_threshold_is_told_with_its_spelling(tmp_path, capsys):

@@ -7,6 +7,7 @@ import pty
 import struct
 import termios
 from contextlib import closing, redirect_stdout
+from pathlib import Path
 
 import pytest
 from builders import lifecycle_run
@@ -154,6 +155,26 @@ def test_no_value_can_bring_its_own_colours(screen):
     """What could steer a terminal is escaped in coloured text, too."""
     shown = screen.text("  FAILED  \x1b[2Jwiped\n", TerminalOptions(color="always"))
     assert shown == f"  {RED}FAILED{END}  \\u001b[2Jwiped\n"
+
+
+def test_a_person_reads_the_name_that_they_typed_and_a_file_has_one_name(screen, monkeypatch, capsys):
+    """A terminal and stderr name the program as it was called; a pipe has one name, as a report in a file has."""
+    text = "continue: bench-master run-scenario --resume a\n  or bench-master\n  list; not /opt/bench-master x\n"
+    called = "continue: weighbridge run-scenario --resume a\n  or weighbridge\n  list; not /opt/bench-master x\n"
+    plain = TerminalOptions(color="never")
+    assert screen.text(text, plain) == text
+    monkeypatch.setattr("sys.argv", ["/opt/bin/weighbridge"])
+    for options in (plain, TerminalOptions(color="always")):
+        assert screen.text(text, options) == called
+    file = Path(__file__).parents[1] / "data" / "pages" / "open.stats.gz"
+    told = "compare runs with 'weighbridge compare'"
+    assert told in " ".join(screen.command("report-scenario", "-s", file, "--color", "never").split())
+    run_command_line(["report-scenario", "-s", str(file)])
+    assert told.replace("weighbridge", "bench-master") in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(SystemExit):
+        run_command_line(["validate-scenario", "-f", "no-such-scenario", "--no-such-option"])
+    assert run_command_line(["validate-scenario", "-f", "no-such-scenario"]) == 2
+    assert "see weighbridge list scenarios" in capsys.readouterr().err
 
 
 def test_a_long_text_is_shown_in_the_pager(screen, tmp_path, monkeypatch):

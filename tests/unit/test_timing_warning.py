@@ -1,9 +1,9 @@
 """What is said of uncertain times: nothing of an idle run, and advice that fits how many jobs were in flight."""
 
 import pytest
-from builders import operation_report
+from builders import operation_report, treatment_report
 
-from bench_master.run_data.validity import SWITCH_INTERVAL_S, LoopStats, timing_warning
+from bench_master.run_data.validity import SWITCH_INTERVAL_S, LoopStats, timing_warning, timing_warnings
 
 SHORT = {"start": operation_report(n=10, percentiles_s={"p50": 0.0002})}
 
@@ -40,3 +40,14 @@ def test_late_wake_ups_are_told_where_they_are_the_reason(wake_up_ns, told):
     warning = timing_warning(0.01, SHORT, loops(0.9, wake_up_ns), 4)
     assert ("the host woke a thread up to 9.00ms late, as a busy hypervisor does" in warning) is told
     assert ("keep fewer jobs in flight" in warning) is not told
+
+
+@pytest.mark.parametrize(
+    ("median_s", "share"),
+    [(0.02, "10.0ms of 20.0ms (50%) in"), (0.0002, "10.0ms of 200us (50.0x) in")],
+)
+def test_a_warning_says_how_much_of_the_median_the_error_is(median_s, share):
+    """In percent, or as a factor where it is a multiple."""
+    operations = {"start": operation_report(n=10, percentiles_s={"p50": median_s})}
+    late = treatment_report(operations=operations, timing_error_p99_s=0.01, timing_warning="late")
+    assert share in timing_warnings([late])[0]

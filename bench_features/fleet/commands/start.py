@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from typing import Annotated
 
@@ -69,7 +70,7 @@ def run(options: Options) -> int:
     with Fleet(inventory, spec, FleetProgress(inventory, quiet=options.quiet)) as fleet:
         with interruptible(
             "waiting for the hosts to finish; workers that start keep running: "
-            f"bench-master fleet stop -i {inventory.path} stops them"
+            f"bench-master fleet stop -i {shlex.quote(inventory.path)} stops them"
         ):
             outcomes = fleet.start()
         failed = any(outcome.failed for outcome in outcomes)

@@ -16,6 +16,7 @@ from bench_common.errors import UsageError, did_you_mean
 from bench_common.host_info import OTHER_ENGINE
 from bench_common.options import Option
 from bench_common.safe_text import flat_line, one_line
+from bench_common.streams import program_name
 from bench_master.formatting import choose_format, page_width, tab_separated
 from bench_master.options.list_format import LIST_FORMAT_HELP
 from bench_master.worker_query import query_worker
@@ -107,7 +108,7 @@ def as_table(statuses: Sequence[Mapping[str, Any]], width: int | None = None, *,
             for first, text in notes
         ]
     if hidden:
-        lines += ["", f"What an engine can do and enforce here: bench-master list engines {hidden[0]}"]
+        lines += ["", f"What an engine can do and enforce here: {program_name()} list engines {hidden[0]}"]
     return "\n".join(lines) + "\n"
 
 

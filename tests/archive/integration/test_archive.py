@@ -133,6 +133,7 @@ def test_what_is_typed_wrong_is_answered_with_the_nearest_right(command, tmp_pat
         (("add", tmp_path), f"expected stats files, such as {tmp_path}/*.stats.gz"),
         (("add", tmp_path / "2.stats.gz"), "No such file or directory"),
         (("add", paths[0], "-"), "-: No such file or directory; nothing was added"),
+        (("trend", "--scenario", "quikstart"), "did you mean 'quickstart'?"),
         (("trend", "quickstart"), "it is a scenario: archive trend --scenario quickstart"),
         (("trend", "--chart", "life.png"), "name it so: life.svg"),
         (("trend", "--chart", "life.svg"), "2 series were found"),

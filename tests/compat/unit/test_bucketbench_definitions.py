@@ -1,5 +1,8 @@
 """bucketbench's definitions: whatever is in one is understood, or named with its place; nothing goes unsaid."""
 
+import io
+import sys
+
 import places
 import pytest
 import yaml
@@ -8,6 +11,7 @@ from jsonschema import Draft202012Validator
 from bench_common.errors import ScenarioError, UsageError
 from bench_common.treatment import OPERATIONS
 from bench_features.compat.bucketbench_scenarios import COMMANDS, DRIVERS
+from bench_master.cli import run_command_line
 from bench_master.scenario import load_scenario, scenario_schema
 from bench_master.scenario.dialects import load_scenario_or_definition, scenario_text
 from bench_master.scenario.load import parse_scenario
@@ -352,3 +356,14 @@ def test_a_converted_file_is_the_same_for_every_reader(name):
     document = yaml.safe_load(text)
     assert list(Draft202012Validator(scenario_schema()).iter_errors(document)) == []
     assert document == load_scenario_or_definition(str(DATA / name)).document
+
+
+def test_a_definition_from_standard_input_is_converted(capsys, monkeypatch):
+    """As that of a file is, though a pipe can be read once."""
+    path = places.DATA / "bucketbench" / "docker.yaml"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    shown = []
+    for place in ("-", str(path)):
+        assert run_command_line(["convert-scenario", place]) == 0
+        shown.append([line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")])
+    assert shown[0] == shown[1]

@@ -112,9 +112,9 @@ def test_samples_have_rates_only_with_an_interval(tmp_path):
     disk = tmp_path / "io.csv"
     disk.write_text(head + "8,0,sda,0,0,0,0,0,0,0,0,0,0,0\n8,0,sda,0,0,60,0,0,0,0,0,0,0,0\n")
     argv = ["import-results", "sysbench-fileio", "--environment", "e", "--engine", "docker", str(disk), "-s"]
-    assert run_command_line([*argv, str(tmp_path / "a")]) == 0
-    assert run_command_line([*argv, str(tmp_path / "b"), "--interval", "15s"]) == 0
-    bare, rated = (json.loads(report(tmp_path / name, "json"))["hosts"][0]["samples"] for name in ("a", "b"))
+    assert run_command_line([*argv, str(tmp_path / "a.gz")]) == 0
+    assert run_command_line([*argv, str(tmp_path / "b.gz"), "--interval", "15s"]) == 0
+    bare, rated = (json.loads(report(tmp_path / name, "json"))["hosts"][0]["samples"] for name in ("a.gz", "b.gz"))
     assert bare["disk_read_bytes"]["mean"] == 60 * 512
     assert rated["disk_read_bytes_per_s"]["mean"] == 60 * 512 / 15
 

@@ -4,6 +4,7 @@ import base64
 import csv
 import errno
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -457,7 +458,7 @@ def test_the_command_line_says_where_the_master_and_the_wheels_are(tmp_path):
     """``--master-address`` is what every host connects to, ``--wheelhouse`` replaces the package index."""
     inventory = parse_inventory("hosts: {b: }", "hosts.yaml", ("local", "ssh"))
     flags = ["--master-address", "[fd00::5]", "--wheelhouse", str(tmp_path / "wheels"), "--master-timeout", "90s"]
-    words = ["fleet", "start", "-i", "hosts.yaml", "--key-dir", str(tmp_path), *flags]
+    words = ["fleet", "start", "-i", os.devnull, "--key-dir", str(tmp_path), *flags]
     options = read_options(start.Options, build_parser(words[:2]).parse_args(words))
     spec = launch_spec(options.fleet, inventory, start=options.start, network=options.network)
     assert spec.master_for(inventory.hosts[0]) == "fd00::5"
