@@ -360,7 +360,8 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
     if reasons:
         # A worker that reconnected in time loses no job; its absence is among the run's own warnings.
         reasons += [f"lost {worker}" for worker in ledger.lost_workers]
-    return reasons
+    # Every report says the word itself; it is a reason where nothing else is known.
+    return [each for each in reasons if each != "the run was incomplete"] or reasons
 
 
 def _spoilt_trials(run: MeasuredRun) -> Iterator[str]:
