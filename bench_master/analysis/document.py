@@ -543,8 +543,7 @@ def _jobs(counts: Mapping[str, int], planned: int | None, *, whole: bool, skippe
 
 def _skip_reason(ledger: Aggregator, index: int) -> str | None:
     """Return why an optional treatment was skipped; None if it was not, or is not optional."""
-    optional = ledger.treatments[index].optional and not ledger.outcomes[index]["done"]
-    return ledger.absent.get(index) if optional else None
+    return ledger.absent[index] if ledger.is_skipped(index) else None
 
 
 def _treatment_series(ledger: Aggregator, index: int) -> list[tuple[str, LatencySeries]]:

@@ -281,6 +281,12 @@ def test_a_side_that_never_ran_was_on_no_other_host(rounds):
     assert (only.verdict, [one.code for one in only.reasons]) == ("inconclusive", ["too-few-rounds"])
 
 
+def test_an_optional_side_that_failed_is_judged_as_any_other(rounds):
+    """It is left out only where something that it needs is missing."""
+    lost = [(1, block) for block in range(len(A))]
+    assert rounds(wire={"optional": True}).write(A, B, lost=lost).only().word == "FAILED"
+
+
 def test_an_order_that_was_not_drawn_is_a_lower_grade(rounds):
     """Without a treatment that ran twice nobody knows what its place in a round does; with one there is a remark."""
     alone = rounds(order="as-written").write(A, B).verdicts()
