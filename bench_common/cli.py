@@ -28,8 +28,8 @@ def check_choice(value: str, known: Iterable[str], *, what: str) -> str:
     """Return `value` if it is known; otherwise raise `UsageError` with the nearest right spelling."""
     names = sorted(known)
     if value not in names:
-        hint = did_you_mean(value, names)
-        raise UsageError(f"unknown {what} {value!r}{hint}; one of: {', '.join(names)}")
+        there = f"one of: {', '.join(names)}" if names else "there is none"
+        raise UsageError(f"unknown {what} {value!r}{did_you_mean(value, names)}; {there}")
     return value
 
 

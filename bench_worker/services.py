@@ -6,6 +6,7 @@ A failure quotes the service: how it ended, and the errors in its log.
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -251,6 +252,10 @@ class ServiceSet:
         log = self._log(service, container)
         lines = _error_lines(log)
         text = f"{service.name} {why}" + (f"; its log: {lines}" if lines else "; it printed nothing")
+        from_host = has_no_images(self._engine) and service.binary
+        if from_host and shutil.which(service.binary, path=container.settings.env.get("PATH")) is None:
+            # The script that starts it may have failed of something else first.
+            kind, text = "command-not-found", f"there is no program {service.binary} on PATH"
         return ServiceFailed(service.name, shorten(text, MAX_MESSAGE_CHARS), (log,), kind)
 
     def _exit_result(self, container: Container) -> OperationResult | None:

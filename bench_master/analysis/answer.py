@@ -20,6 +20,7 @@ from bench_master.analysis.verdict_types import (
     spread_text,
 )
 from bench_master.formatting import format_change, format_share, format_value, listed, plural
+from bench_master.verdicts.between_runs import MIN_ARCHIVE
 from bench_master.verdicts.decision import Word
 from bench_master.verdicts.reasons import Code
 
@@ -197,6 +198,9 @@ def _weak(comparison: ComparisonReport, *, groups: bool) -> str:
 def _history(archive: ArchiveReport) -> str:
     """Return the last change of a series of runs, or that there was none."""
     if not archive.changes:
+        if archive.runs <= MIN_ARCHIVE:
+            runs = plural(archive.runs, "run")
+            return f"No change can be found in {runs}: the newest is held against {MIN_ARCHIVE} before it."
         return f"No change in {plural(archive.runs, 'run')}."
     last = archive.changes[-1]
     size = format_change(last.ratio, sided=True)

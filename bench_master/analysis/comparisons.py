@@ -112,7 +112,14 @@ def build_verdicts(
     """
     labels = {index: ledger.treatments[index].labels for index in trials.measures}
     every = {index: own for index, own in labels.items() if not is_again(own)}
-    judged = [index for index in every if ledger.outcomes[index]["done"] or not ledger.treatments[index].optional]
+    judged = [
+        index
+        for index in every
+        for counts in [ledger.outcomes[index]]
+        if counts["done"]
+        or not ledger.treatments[index].optional
+        or (counts["failed"] and not ledger.is_skipped(index))
+    ]
     pairs, against = find_pairs({index: every[index] for index in judged}, _baseline(header, options))
     texts = {index: _texts(own) for index, own in every.items()}
     claims = _claimed_pairs(claimed, trials, texts, pairs) if claimed is not None else {}

@@ -360,7 +360,8 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
     if reasons:
         # A worker that reconnected in time loses no job; its absence is among the run's own warnings.
         reasons += [f"lost {worker}" for worker in ledger.lost_workers]
-    return reasons
+    # Every report says the word itself; it is a reason where nothing else is known.
+    return [each for each in reasons if each != "the run was incomplete"] or reasons
 
 
 def _spoilt_trials(run: MeasuredRun) -> Iterator[str]:
@@ -542,8 +543,7 @@ def _jobs(counts: Mapping[str, int], planned: int | None, *, whole: bool, skippe
 
 def _skip_reason(ledger: Aggregator, index: int) -> str | None:
     """Return why an optional treatment was skipped; None if it was not, or is not optional."""
-    optional = ledger.treatments[index].optional and not ledger.outcomes[index]["done"]
-    return ledger.absent.get(index) if optional else None
+    return ledger.absent[index] if ledger.is_skipped(index) else None
 
 
 def _treatment_series(ledger: Aggregator, index: int) -> list[tuple[str, LatencySeries]]:

@@ -99,10 +99,12 @@ def _judged(header: Header, ledger: Aggregator) -> tuple[ExitCode, str]:
     """Return the exit code of what a complete run measured, as `ReportSource` has it, and why it is not 0."""
     if header.noop:
         return ExitCode.OK, ""
-    wanted = {index: ledger.outcomes[index] for index, one in enumerate(ledger.treatments) if not one.optional}
+    wanted = {
+        index: ledger.outcomes[index] for index in range(len(ledger.treatments)) if not ledger.is_skipped(index)
+    }
     barren = sum(not counts["done"] for counts in wanted.values())
     if barren and not (header.imported and barren < len(wanted)):
-        text = f"no job succeeded in {barren} of {plural(len(ledger.treatments), 'treatment')}"
+        text = f"no job succeeded in {barren} of {plural(len(wanted), 'treatment')}"
         return ExitCode.INFRASTRUCTURE, text
     failed = {
         index: counts["failed"]

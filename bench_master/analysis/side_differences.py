@@ -64,12 +64,14 @@ class SideDifferences(Struct):
     def hosts(self, treatment: int) -> dict[str, StoredHost]:
         """Return the host blocks that a treatment ran on, by what tells hosts apart.
 
-        One name may belong to several machines: a host is its name and its boot, or else its environment.
+        One name may belong to several machines: a host is its name and its boot, or else its environment. A treatment
+        that did not run has the hosts of its environment, so that an interrupted run has no others.
         """
         own = self.ledger.treatments[treatment]
         environment = str(own.environment or own.labels.get("environment") or "")
         found: dict[str, StoredHost] = {}
-        for worker in sorted(self._workers.get(treatment, ())):
+        those_there = [worker for worker, host in self.ledger.hosts.items() if str(host.environment) == environment]
+        for worker in sorted(self._workers.get(treatment, those_there)):
             host = self.ledger.hosts.get(worker, StoredHost())
             boot = (host.fingerprint or {}).get("boot_id")
             found[f"{host.host or ''} {boot or environment}".strip()] = host

@@ -45,6 +45,8 @@ class ScenarioNeeds(Struct, frozen=True):
     """The engines of its treatments."""
     programs: frozenset[str]
     """The programs of its native jobs and their services, as they must be on PATH."""
+    optional_programs: frozenset[str] = frozenset()
+    """Those of optional jobs, which are skipped where one is missing."""
     kinds: tuple[KindNeed, ...] = ()
     """What kinds of jobs from packages need, such as stores."""
     on_host: DoctorNeeds = DoctorNeeds([], 0)
@@ -61,10 +63,11 @@ def scenario_needs(file: str | None) -> ScenarioNeeds | None:
     if file is None:
         return None
     scenario = load_scenario_or_definition(file)
-    programs: set[str] = set()
-    for treatment in scenario.treatments:
-        if engine_traits(treatment.engine).runs_on_host:
-            programs |= {*rules_of(treatment).host_programs().values()}
+    native = [one for one in scenario.treatments if engine_traits(one.engine).runs_on_host]
+    programs, optional = (
+        {name for one in native if one.optional is wanted for name in rules_of(one).host_programs().values() if name}
+        for wanted in (False, True)
+    )
     engines = frozenset(one.engine for one in scenario.treatments if one.job.uses_engine)
     kinds = list[KindNeed]()
     for one in scenario.treatments:
@@ -72,7 +75,9 @@ def scenario_needs(file: str | None) -> ScenarioNeeds | None:
     environments = dict.fromkeys(treatment.environment or "" for treatment in scenario.treatments)
     required = [need for place in environments for need in requirements_for_worker(scenario.treatments, place)]
     on_host = DoctorNeeds(list(dict.fromkeys(required)), needed_disk_bytes(scenario))
-    return ScenarioNeeds(scenario.name, engines, frozenset(programs - {""}), tuple(kinds), on_host)
+    return ScenarioNeeds(
+        scenario.name, engines, frozenset(programs), frozenset(optional - programs), tuple(kinds), on_host
+    )
 
 
 def needed_findings(
@@ -90,8 +95,11 @@ def needed_findings(
         # What is missing is the value of its finding; a program that is there is the first word, before its place.
         wanted = needs.engines if check == "engine" else needs.programs
         lacks = text.startswith(f"{value}: ") if check == "engine" else finding["level"] != "ok"
-        if wanted & {value, text.partition(":")[0]}:
+        names = {value, text.partition(":")[0]}
+        if wanted & names:
             found.append({**finding, "level": "problem"} if lacks else finding)
+        elif check == "tools" and needs.optional_programs & names:
+            found.append(finding)
     return found
 
 

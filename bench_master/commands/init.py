@@ -241,14 +241,14 @@ def _lifecycle() -> Iterator[str]:
     yield "    - create"
     yield "    - start"
     yield "    - exec: [/bin/true]   # a command is a list of words; no shell is involved"
-    yield "    - stop: 5s            # SIGTERM, and SIGKILL after five seconds"
+    # Engines without an init refuse the one that `stop` needs to end this command at once.
+    yield "    - kill                # SIGKILL; `stop: 5s` sends SIGTERM first, for a command that handles it"
     yield "    - remove"
     yield "  iterations: 5           # jobs in each trial, one after the other"
     yield "  container:"
     yield f"    image: {_IMAGE}     # `bench-master build-images base` makes it"
     yield '    command: [sleep, "600"]'
     yield "    network: none         # or bridge: what does a network cost?"
-    yield "    init: true            # forwards the signal of `stop`"
 
 
 def _small(job: str | tuple[str, ...]) -> Iterator[str]:

@@ -89,10 +89,11 @@ class ReportSource:
         treatments = self.document.treatments
         if treatments and all(row.skipped for row in treatments):
             return "every treatment was skipped, so nothing was measured"
-        barren = sum(not row.jobs.done and not row.skipped for row in treatments)
+        ran = [row for row in treatments if not row.skipped]
+        barren = sum(not row.jobs.done for row in ran)
         if self.document.run.imported is not None and barren < len(treatments):
             return ""  # a run that broke off states too little to be of the treatment that it was
-        return f"no job succeeded in {barren} of {plural(len(treatments), 'treatment')}" if barren else ""
+        return f"no job succeeded in {barren} of {plural(len(ran), 'treatment')}" if barren else ""
 
     @cached_property
     def gates(self) -> list[GateReport]:

@@ -106,9 +106,17 @@ def replay(header: Header, blocks: Iterable[Block]) -> ResumeState:
                 found.losses = []
             case "event":
                 _note_event(found, block.body, begun, header.trials)
-    found.previous_parts_ns += found.last_ns - found.began_ns
+    _end_part(found)
     found.rerun_trials = [trial for trial in begun if trial not in found.complete_trials]
     return found
+
+
+def _end_part(found: ResumeState) -> None:
+    """Note how long the run lasted with the part that ends here: as its footer says, else up to its last instant."""
+    stated = None if found.footer is None else found.footer.duration_s
+    found.previous_parts_ns += found.last_ns - found.began_ns
+    if stated is not None:
+        found.previous_parts_ns = round(stated * 1e9)
 
 
 def _note_job_ids(found: ResumeState, highest: int) -> None:
@@ -135,9 +143,9 @@ def _note_event(
     elif kind == RESUMED:
         found.resumed.append(event)
         found.parts += 1
+        _end_part(found)
         found.footer = None
         found.first_job = max(found.first_job, int(event.get("first_job", 0)))
-        found.previous_parts_ns += found.last_ns - found.began_ns
         found.began_ns = int(event.get("at_ns", found.last_ns))
         found.last_ns = max(found.last_ns, found.began_ns)
     if isinstance(at_ns, int):

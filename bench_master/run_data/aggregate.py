@@ -399,6 +399,11 @@ class Aggregator:
         """Return the metric by trial."""
         return self._metrics.get((treatment, name), {})
 
+    def is_skipped(self, treatment: int) -> bool:
+        """Return whether a treatment is optional and did nothing, as something that it needs is missing."""
+        is_idle = self.treatments[treatment].optional and not self.outcomes[treatment]["done"]
+        return is_idle and treatment in self.absent
+
     def metric_names(self, treatment: int) -> list[str]:
         """Return the metrics of a treatment: the declared ones, then any others."""
         declared = list(self.treatments[treatment].metrics)

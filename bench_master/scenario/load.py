@@ -150,7 +150,8 @@ def lint(treatments: Sequence[Treatment], repeats: Sequence[int]) -> Iterator[st
             and one.container.init is None
             and any(operation.kind == "stop" for operation in operations)
         ),
-        "'stop' takes the whole grace period if the command has no SIGTERM handler; 'init: true' forwards it",
+        "'stop' takes the whole grace period if the command has no SIGTERM handler; 'init: true' forwards it, where "
+        "the engine brings an init (docker, podman)",
     )
     untold = [one for one in treatments if one.cost and not engine_traits(one.engine).cost]
     names = ", ".join(dict.fromkeys(one.engine for one in untold))

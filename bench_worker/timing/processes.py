@@ -120,7 +120,7 @@ class Process:
                     self._watchers.remove(watcher)
                 watcher.close()
         if self._exit is None:
-            raise WaitTimeout(f"process {self.pid} did not end within {timeout_s:g} s")
+            raise WaitTimeout(f"process {self.pid} did not end within {round(timeout_s or 0.0, 3):g} s")
         return self._exit
 
     def signal_group(self, number: int) -> bool:

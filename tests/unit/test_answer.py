@@ -79,6 +79,8 @@ def test_without_comparisons_the_history_is_the_answer():
     """Or that there is nothing to compare."""
     runs = ArchiveReport(runs=12, sd=None, low=None, high=None)
     assert answer_of([], runs) == "No change in 12 runs."
+    few = "No change can be found in 5 runs: the newest is held against 5 before it."
+    assert answer_of([], replace(runs, runs=5)) == few
     assert answer_of([]).startswith("Refused: no treatment of the new run is in an earlier one")
 
 

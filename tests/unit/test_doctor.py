@@ -334,6 +334,20 @@ def test_a_scenario_limits_the_check_to_what_it_needs(monkeypatch, capsys, tmp_p
     assert status == 3
 
 
+def test_what_optional_jobs_alone_need_is_no_problem(monkeypatch, capsys, tmp_path):
+    """They are skipped where it is missing; the run goes on, so the machine is fit to measure."""
+    file = tmp_path / "x.yaml"
+    jobs = "  a: {workload: mbw, optional: true}\n  b: {workload: sysbench-cpu}\n"
+    file.write_text(f"name: a\nengines: [native]\nrepeats: 1\njobs:\n{jobs}")
+    findings = [
+        {"check": "tools", "level": "note", "finding": f"{name} is not on PATH: ", "advice": "y", "value": name}
+        for name in ("mbw", "sysbench", "ab")
+    ]
+    run_doctor(monkeypatch, findings, form="json", file=str(file))
+    shown = [(one["level"], one["value"]) for one in json.loads(capsys.readouterr().out)]
+    assert shown == [("note", "mbw"), ("problem", "sysbench")]
+
+
 @pytest.mark.parametrize(
     ("findings", "status", "verdict"),
     [

@@ -51,6 +51,12 @@ def test_whatever_is_measured_the_scenario_is_valid_and_commented(job, repeats):
     assert max(map(len, lines)) <= 140
 
 
+def test_a_life_cycle_asks_for_nothing_that_some_engine_refuses():
+    """OCI runtimes and containerd bring no init; a plan with `init: true` cannot run there."""
+    text = init.scenario_text("s.yaml", init.LIFECYCLE, engine_names(), 10)
+    assert all(one.container.init is None for one in parse_scenario(Source("s.yaml", text)).treatments)
+
+
 @pytest.mark.parametrize("job", [init.LIFECYCLE, "sleep 1", "sysbench-cpu"])
 def test_what_it_writes_has_a_small_size(job, tmp_path, capsys):
     """As each ready-made scenario has: one trial without a warm-up. A command gives its name to the scenario."""

@@ -135,6 +135,16 @@ def test_the_time_between_the_parts_is_none_of_the_run(path):
     assert story.state().previous_parts_ns == first + story.clock - again
 
 
+def test_what_a_footer_says_of_the_time_is_kept(path):
+    """A run that is extended must not become shorter by what its earlier parts took beside their trials."""
+    story = Story(path).whole(0)
+    story.add("footer", footer(duration_s=50.0))
+    story.resumed(ended="complete")
+    again = story.clock
+    story.whole(1)
+    assert story.state().previous_parts_ns == 50 * S + story.clock - again
+
+
 def test_a_record_without_its_job_takes_the_jobs_id(path):
     """A cut between the blocks of a flush may leave a metric of a job that is in no row: its id is not reused."""
     story = Story(path).begin(0).ran(0)

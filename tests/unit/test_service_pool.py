@@ -223,6 +223,22 @@ def test_a_server_that_ends_before_it_is_ready_fails_its_job_and_goes():
     assert not scene.engine.there
 
 
+def test_a_server_whose_program_the_host_lacks_is_a_missing_requirement(monkeypatch):
+    """An optional treatment is then skipped, whatever the script that starts the server says."""
+    monkeypatch.setattr(ServingEngine, "inapplicable", frozenset({"image"}))
+    monkeypatch.setattr(services.shutil, "which", lambda *_, **__: None)
+
+    def dies(container, argv):
+        raise OperationFailed("conflict", "not running", start_ns=1, end_ns=2)
+
+    def start(container):
+        scene.engine.running.discard(container.name)
+
+    scene = Scene({"exec": dies, "start": start, "wait": lambda _: OperationResult(1, 2, exit_code=65)})
+    scene.run(1)
+    assert scene.errors() == [("mariadb", "command-not-found", "there is no program mariadbd on PATH")]
+
+
 def test_a_server_that_is_never_ready_fails_its_job_with_what_it_said(monkeypatch):
     """After the deadline: what the check said, and what the server printed last."""
     monkeypatch.setattr(

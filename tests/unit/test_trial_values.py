@@ -274,6 +274,19 @@ def test_what_the_design_cannot_carry_is_refused(rounds, changes, reason):
     assert found.answer.startswith("Refused against ")
 
 
+def test_a_side_that_never_ran_was_on_no_other_host(rounds):
+    """An interrupted run says that rounds are missing, and nothing of hosts, of which it had one."""
+    labels = [{"environment": "bare-metal", "engine": engine} for engine in ("docker", "podman")]
+    (only,) = rounds(labels=labels).write([1.0], [1.0], killed=True).verdicts().comparisons
+    assert (only.verdict, [one.code for one in only.reasons]) == ("inconclusive", ["too-few-rounds"])
+
+
+def test_an_optional_side_that_failed_is_judged_as_any_other(rounds):
+    """It is left out only where something that it needs is missing."""
+    lost = [(1, block) for block in range(len(A))]
+    assert rounds(wire={"optional": True}).write(A, B, lost=lost).only().word == "FAILED"
+
+
 def test_an_order_that_was_not_drawn_is_a_lower_grade(rounds):
     """Without a treatment that ran twice nobody knows what its place in a round does; with one there is a remark."""
     alone = rounds(order="as-written").write(A, B).verdicts()

@@ -107,4 +107,6 @@ def format_value(parameter: Parameter, value: str | float | bool) -> str:  # noq
         return value or "''"
     if parameter.type == "size":
         return format_size(int(value))
+    if parameter.type == "int":
+        return str(int(value))
     return format_duration(value) if parameter.type == "duration" else f"{value:.12g}"
