@@ -21,7 +21,6 @@ from bench_features.charts.layout import (
 from bench_features.charts.picture import Frame, text_width
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_value, plural
-from bench_master.reports.palette import Theme
 
 LEAST_ECDF: Final = 20
 JOB_NAMES: Final = frozenset({"job", "response"})
@@ -49,10 +48,10 @@ class _Lines(NamedTuple):
         return self.panel.styles[line.treatment]
 
 
-def _panels(source: ChartSource, least: int) -> list[_Lines]:
+def _panels(source: ChartSource) -> list[_Lines]:
     """Return the lines of each panel: one for each group of treatments and operation."""
     found: list[_Lines] = []
-    full = [each for each in source.data.distributions() if each.n >= least]
+    full = [each for each in source.data.distributions() if each.n >= LEAST_ECDF]
     groups = source.panels({each.treatment for each in full})
     for group in groups:
         own = [each for place in group.grey_first for each in full if each.treatment == place]
@@ -63,13 +62,12 @@ def _panels(source: ChartSource, least: int) -> list[_Lines]:
     return found
 
 
-def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_ecdf(source: ChartSource, picture: Chart) -> None:
     """Draw the share of operations that took no longer, for each operation, on one axis of time."""
-    every = _panels(source, LEAST_ECDF)
+    every = _panels(source)
     if not every:
         raise NoChartError(f"no operation has {LEAST_ECDF} measured values")
     panels = every[:MOST_PANELS]
-    picture = Chart("ecdf", width, theme)
     picture.title = "Durations of each operation: whole distributions"
     picture.key([each.style(line) for each in panels for line in each.lines], lines=True)
     # Few medians fit beside their marks; more need a column of their own.
@@ -78,24 +76,23 @@ def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Chart:
     # Two a row where three would leave one alone.
     columns = 1 if picture.is_narrow else 2 if listed or max(sizes) in (2, 4) else 3
     room = _MEDIANS if listed else 12.0
-    each_width = (width - 12) / columns
+    each_width = (picture.width - 12) / columns
     values = [value for each in panels for line in each.lines for value in line.seconds]
     scale = logarithmic(values, 0, 1, "s")
     column, group = 0, ""
     for each in panels:
         if each.group != group:
-            picture.text(8, picture.extend(30) + 26, each.group, bold=True, size=13, room=width - 16)
+            picture.text(8, picture.extend(30) + 26, each.group, bold=True, size=13, room=picture.width - 16)
             column, group = 0, each.group
         if column == 0:
             top = picture.extend(_ECDF + 62.0) + 28
         left = 4 + column * each_width
         _draw_ecdf(picture, each, Frame(left + 46, left + each_width - room, top, top + _ECDF), scale, listed=listed)
         column = (column + 1) % columns
-    treatments = source.document.treatments
-    trials = sorted({treatments[line.treatment].trials.run for each in panels for line in each.lines})
-    failed = sum(
-        treatments[index].jobs.failed for index in {line.treatment for each in panels for line in each.lines}
-    )
+    drawn = [
+        source.document.treatments[place] for place in {line.treatment for each in panels for line in each.lines}
+    ]
+    trials, failed = sorted(one.trials.run for one in drawn), sum(one.jobs.failed for one in drawn)
     picture.caption = (
         "Share that took no longer; the mark and the number are the median. "
         f"{count_text(line.n for each in panels for line in each.lines)} a line, of "
@@ -110,7 +107,6 @@ def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Chart:
         for each in panels
         for line in each.lines[:MOST_LINES]
     )
-    return picture
 
 
 def _draw_ecdf(picture: Chart, panel: _Lines, frame: Frame, scale: Scale, *, listed: bool) -> None:

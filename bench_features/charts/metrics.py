@@ -27,7 +27,6 @@ from bench_features.charts.picture import text_width
 from bench_features.charts.scales import Scale, log_if_wide
 from bench_features.charts.scaling import COUNT_LABELS
 from bench_master.formatting import format_value, plural
-from bench_master.reports.palette import Theme
 from bench_master.reports.table import varying_labels
 from bench_master.run_data.treatment_types import SampleReport
 
@@ -66,24 +65,20 @@ class Measure:
         return f"{axis_title(self.name, self.unit)}{better}"
 
 
-def draw_metrics(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_metrics(source: ChartSource, picture: Chart) -> None:
     """Draw the metrics of workloads, each trial of it, by the factor that the scenario varies."""
     measures = _measures(source)
     if not measures:
         raise NoChartError("no workload reported a metric")
-    picture = Chart("metrics", width, theme)
     said = _draw_measures(picture, source, measures)
     names = [each.name for each in measures]
     picture.title = f"{', '.join(names[:2])}{' and others' if len(names) > 2 else ''}{picture.title}"  # noqa: PLR2004
     trials = count_text(spot.n for each in measures for spot in each.spots.values())
     failed = plural(source.document.totals.failed, "job")
-    parts = [
-        "Mark: the median of the trials; bar: their range; small: each trial.",
-        *said,
-        f"{trials} trials a mark; {failed} failed, which no mark contains.",
-    ]
-    picture.caption = " ".join(parts)
-    return picture
+    picture.caption = (
+        f"Mark: the median of the trials; bar: their range; small: each trial. {' '.join(said)} {trials} trials a "
+        f"mark; {failed} failed, which no mark contains."
+    )
 
 
 def _measures(source: ChartSource) -> list[Measure]:
@@ -112,50 +107,33 @@ def _measures(source: ChartSource) -> list[Measure]:
     ]
 
 
-def draw_overhead(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_overhead(source: ChartSource, picture: Chart) -> None:
     """Draw the memory and CPU that the engines' own processes used."""
     reports = source.document.treatments
-    used = {place: each.overhead for place, each in enumerate(reports) if each.overhead is not None}
-    readings = {
-        "Memory": {place: each.memory for place, each in used.items() if each.memory is not None},
-        "CPU": {place: each.cpu_percent for place, each in used.items() if each.cpu_percent is not None},
-    }
-    measures = [
-        Measure(name, "B" if name.startswith("Memory") else "%", "lower", spots)
-        for name, own in readings.items()
-        for spots in [{place: _range(each) for place, each in own.items()}]
-        if spots
-    ]
+    measures = []
+    for name, unit, field in (("Memory", "B", "memory"), ("CPU", "%", "cpu_percent")):
+        readings = {place: getattr(each.overhead, field, None) for place, each in enumerate(reports)}
+        if spots := {place: _range(each) for place, each in readings.items() if each is not None}:
+            measures.append(Measure(name, unit, "lower", spots))
     if not measures:
         raise NoChartError("the engines' own processes were not sampled (--overhead)")
-    picture = Chart("overhead", width, theme)
     said = _draw_measures(picture, source, measures)
     picture.title = f"What the engines' own processes used{picture.title}"
-    picture.caption = " ".join(
-        [
-            "Mark: the mean over the measured trials; bar: from the smallest to the largest reading.",
-            "100 % is one CPU.",
-            *said,
-            f"{count_text(spot.n for each in measures for spot in each.spots.values())} readings a mark.",
-        ]
+    picture.caption = (
+        "Mark: the mean over the measured trials; bar: from the smallest to the largest reading. 100 % is one CPU. "
+        f"{' '.join(said)} {count_text(spot.n for each in measures for spot in each.spots.values())} readings a mark."
     )
-    return picture
 
 
 def _range(reading: SampleReport) -> Spot:
-    mean = reading.mean
-    low = mean if reading.min is None else reading.min
-    return Spot(mean, low, mean if reading.max is None else reading.max, (), reading.n)
+    low, high = (reading.mean if end is None else end for end in (reading.min, reading.max))
+    return Spot(reading.mean, low, high, (), reading.n)
 
 
 def _draw_measures(picture: Chart, source: ChartSource, measures: Sequence[Measure]) -> list[str]:
     """Draw the panels of all measures; return what the caption says of their axes. The title says by what."""
     factors = {measure.name: find_factor(source, measure.spots) for measure in measures}
-    every = [
-        (measure, panel)
-        for measure in measures
-        for panel in factor_panels(source, measure.spots, factors[measure.name])
-    ]
+    every = [(each, panel) for each in measures for panel in factor_panels(source, each.spots, factors[each.name])]
     by = " and ".join(filter(None, dict.fromkeys(factors.values())))
     picture.title = f" by {by}" if by else ""
     picture.key([source.styles[place] for measure in measures for place in measure.spots])

@@ -20,7 +20,6 @@ from bench_features.charts.layout import (
 )
 from bench_features.charts.scales import Scale, linear
 from bench_master.formatting import format_value, plural
-from bench_master.reports.palette import Theme
 
 LEAST_JOBS: Final = 10
 """Jobs of a step on average: with fewer the rate is that of chance."""
@@ -34,10 +33,9 @@ _LEAST_COVER: Final = 0.5
 """Of a step that trials of a treatment fill less, the rate is not drawn."""
 
 
-def draw_rate(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_rate(source: ChartSource, picture: Chart) -> None:
     """Draw the jobs done per second over the time of the run, each treatment while its trials ran."""
     data = source.data
-    picture = Chart("rate", width, theme)
     steps = _steps(source)
     if not steps:
         raise NoChartError(
@@ -63,7 +61,6 @@ def draw_rate(source: ChartSource, width: int, theme: Theme) -> Chart:
         *dict.fromkeys(said),
     ]
     picture.caption = " ".join(parts) + caption_end(panels, every)
-    return picture
 
 
 def _steps(source: ChartSource) -> int:

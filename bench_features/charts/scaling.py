@@ -18,7 +18,6 @@ from bench_features.charts.layout import (
     count_text,
 )
 from bench_features.charts.scales import Scale, logarithmic
-from bench_master.reports.palette import Theme
 from bench_master.verdicts.spread import ALPHA, Spread, spread_of
 
 COUNT_LABELS: Final = ("concurrency", "threads", "clients")
@@ -52,7 +51,7 @@ def _counted(source: ChartSource) -> tuple[str, dict[int, float]]:
     return "", {}
 
 
-def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_scaling(source: ChartSource, picture: Chart) -> None:
     """Draw jobs per second and the 95th percentile of job times by the number at once."""
     name, counts = _counted(source)
     every = [
@@ -61,7 +60,6 @@ def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Chart:
     if not every:
         raise NoChartError(f"the scenario varies none of {', '.join(COUNT_LABELS)}")
     panels = every[:MOST_PANELS]
-    picture = Chart("scaling", width, theme)
     picture.title = f"Jobs per second by {name}"
     room = picture.room_for_labels(panels, _TIMES, lines=True)
     treatments = source.document.treatments
@@ -104,7 +102,6 @@ def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Chart:
         f"{count_text(done)} jobs a mark, {source.document.totals.failed} failed. Higher rates are better, "
         f"lower times are. Nothing is smoothed. {' '.join(dict.fromkeys(said))}" + caption_end(panels, every)
     )
-    return picture
 
 
 def _rates(source: ChartSource, place: int) -> list[float]:

@@ -23,14 +23,13 @@ from bench_features.charts.layout import (
 from bench_features.charts.picture import text_width
 from bench_features.charts.scales import COUNT, Scale, log_if_wide
 from bench_master.formatting import format_value, plural
-from bench_master.reports.palette import Theme
 
 MOST_TRIALS: Final = 600
 """Of more trials in a panel only the lines are drawn, not each job."""
 _HEIGHT: Final = 150.0
 
 
-def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_trials(source: ChartSource, picture: Chart) -> None:
     """Draw each trial's value in the order in which they ran: drift is seen here."""
     trials = _measured_by(source)
     if not any(mark.value is not None for mark in trials):
@@ -38,7 +37,6 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
     ran = {mark.treatment for mark in trials}
     every = source.panels(ran)
     panels = every[:MOST_PANELS]
-    picture = Chart("trials", width, theme)
     picture.title = "Each trial, in the order in which it ran"
     room = picture.room_for_labels(panels, _HEIGHT)
     said: dict[str, list[str]] = {}
@@ -71,7 +69,6 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
         *axes,
     ]
     picture.caption = " ".join(filter(None, parts)) + caption_end(panels, every)
-    return picture
 
 
 def _measured_by(source: ChartSource) -> Sequence[TrialMark]:
