@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,8 +21,7 @@ from bench_features.certify.certificate import (
     RunMeasure,
     machine_of,
 )
-from bench_features.certify.evidence import Evidence
-from bench_features.certify.runs import RunPlan
+from bench_features.certify.runs import Evidence, RunPlan
 from bench_master.analysis.occasions import occasion_numbers
 from bench_master.analysis.verdict_types import DIRECTED_WORDS
 from bench_master.verdicts.planning import smallest_effect
@@ -56,8 +55,8 @@ def certify_runs(runs: Sequence[CertifiedRun], last: Evidence, plan: RunPlan, va
         occasions=len(set(numbers)),
         false_words=false_words(runs),
         measures=tuple(_measures(runs, numbers, last.rounds)),
-        place=_ratio(one.place for one in series),
-        carry_over=_ratio(one.carry_over for one in series),
+        place=bounded((one.place for one in series), math.expm1),
+        carry_over=bounded((one.carry_over for one in series), math.expm1),
         probe=probe_finding(runs),
         runs=tuple(runs),
     ).sealed()
@@ -148,21 +147,13 @@ def spreads(levels: Sequence[tuple[int, float]]) -> tuple[float | None, float | 
 # -- order and probe ------------------------------------------------------------------------------------------------
 
 
-def _ratio(values: Iterable[float | None]) -> Bounded | None:
-    """Return differences of logarithms, one of each run, as a share with its interval; None without any."""
-    found = bounded(values)
-    if found is None:
-        return None
-    ends = [None if end is None else math.expm1(end) for end in (found.low, found.high)]
-    return Bounded(math.expm1(found.estimate), *ends)
-
-
-def bounded(values: Iterable[float | None]) -> Bounded | None:
-    """Return the middle of values with its exact interval by signed ranks; None without any."""
+def bounded(values: Iterable[float | None], form: Callable[[float], float] = float) -> Bounded | None:
+    """Return the middle of values with its exact interval by signed ranks, in a form; None without any."""
     found = spread_of([value for value in values if value is not None], log=False)
     if found is None:
         return None
-    return Bounded(found.middle, found.low, found.high) if found.is_interval else Bounded(found.middle, None, None)
+    low, high = (form(end) if found.is_interval else None for end in (found.low, found.high))
+    return Bounded(form(found.middle), low, high)
 
 
 def probe_finding(runs: Iterable[CertifiedRun]) -> ProbeFinding | None:
