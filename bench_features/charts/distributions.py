@@ -28,7 +28,6 @@ _ECDF: Final = 120.0
 _BESIDE: Final = 3
 """Medians that are written beside their marks."""
 _MEDIANS: Final = 140.0
-"""Width of a column of medians."""
 
 
 class _Lines(NamedTuple):
@@ -49,7 +48,6 @@ class _Lines(NamedTuple):
 
 
 def _panels(source: ChartSource) -> list[_Lines]:
-    """Return the lines of each panel: one for each group of treatments and operation."""
     found: list[_Lines] = []
     full = [each for each in source.data.distributions() if each.n >= LEAST_ECDF]
     groups = source.panels({each.treatment for each in full})

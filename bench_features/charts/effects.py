@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from bench_common.safe_text import one_line
 from bench_features.charts.layout import Chart, ChartSource, NoChartError, count_text, left_out
@@ -21,8 +20,7 @@ MOST_ROWS: Final = 80
 _TIMING_SHARE: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(NamedTuple):
     """A comparison turned so that more is worse; None is an open end."""
 
     comparison: ComparisonReport
@@ -107,8 +105,7 @@ def draw_forest(source: ChartSource, picture: Chart) -> None:
     picture.text((frame.left + frame.right) / 2, below, "ratio (log)", anchor="middle", ink="muted", size=11)
     for place, (label, (comparison, effect)) in enumerate(zip(labels, rows, strict=True)):
         y = frame.top + (place + (0.75 if narrow else 0.5)) * step
-        numbers = effect.text if effect else f"{comparison.word.lower()}: no ratio"
-        picture.row_words(frame, y, label, numbers)
+        picture.row_words(frame, y, label, effect.text if effect else f"{comparison.word.lower()}: no ratio")
         if effect:
             _draw_effect(picture, scale, y, effect, label)
     failed = plural(source.document.totals.failed, "job")
@@ -152,10 +149,9 @@ def _baseline(comparisons: Sequence[ComparisonReport]) -> str:
 
 
 def _forest_caption(verdicts: VerdictsReport, scale: Scale, effects: Sequence[Effect], failed: str) -> str:
-    rounds = [each.comparison.rounds for each in effects]
     parts = [
         f"{verdicts.question}. Each row is turned so that right is worse; {scale.words('ratio').lower()}",
-        f"{count_text(rounds)} rounds a row, {failed} failed.",
+        f"{count_text(each.comparison.rounds for each in effects)} rounds a row, {failed} failed.",
     ]
     if any(each.is_interval for each in effects):
         level = max(each.comparison.confidence for each in effects)

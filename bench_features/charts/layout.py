@@ -7,7 +7,7 @@ panels has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -81,6 +81,10 @@ class ChartSource:
         """Each trial, in the order in which they began."""
         return self.data.trials(self.metrics)
 
+    def measured(self, place: int) -> list[TrialMark]:
+        """Return the trials of a treatment, without those of warm-up."""
+        return [mark for mark in self.trials if mark.treatment == place and not mark.warmup]
+
     @cached_property
     def values(self) -> dict[tuple[int, str], dict[int, float]]:
         """By treatment and metric: the mean of each trial, warm-up included."""
@@ -109,20 +113,15 @@ class ChartSource:
     def styles(self) -> list[Style]:
         """How each treatment is drawn in every chart: by its engine, and its environment if there are several."""
         several = len({each.get("environment") for each in self._labels}) > 1
-        names = [
-            (str(each.get("engine", "")), *((str(each.get("environment", "")),) if several else ()))
-            for each in self._labels
-        ]
-        known = {name: place for place, name in enumerate(dict.fromkeys(names))}
-        return [
-            Style(
-                one_line(" ".join(name)),
-                engine_hue(name[0]),
-                known[name] % len(SHAPES),
-                DASHES[known[name] % len(DASHES)],
+        keys = ("engine", "environment") if several else ("engine",)
+        names = [tuple(str(each.get(key, "")) for key in keys) for each in self._labels]
+        styles = {
+            name: Style(
+                one_line(" ".join(name)), engine_hue(name[0]), place % len(SHAPES), DASHES[place % len(DASHES)]
             )
-            for name in names
-        ]
+            for place, name in enumerate(dict.fromkeys(names))
+        }
+        return [styles[name] for name in names]
 
     def panels(self, keep: Collection[int], without: Collection[str] = ()) -> list[Panel]:
         """Return the treatments in `keep` in panels, in the order of the plan; labels in `without` part no panels."""
@@ -144,12 +143,11 @@ class ChartSource:
             names = panel.names
             if len(names) > MOST_LINES:
                 grey = [place for place, one in panel.styles.items() if one.label not in (names[0], names[-1])]
-                panel.styles.update({place: replace(panel.styles[place], hue=GREY) for place in grey})
+                panel.styles.update({place: panel.styles[place]._replace(hue=GREY) for place in grey})
         return list(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """How a treatment is drawn."""
 
     label: str
@@ -225,7 +223,6 @@ class KeyEntry(NamedTuple):
     words: str
     ink: str
     mark: float
-    """How wide the mark is."""
     draw: Callable[[float, float], None]
     """Draws the mark from this x on, with this y as the baseline of the words."""
 
@@ -241,7 +238,6 @@ class Mark(NamedTuple):
     dash: str = ""
     """That of the bar."""
     specks: Sequence[Point] = ()
-    """The single values."""
 
 
 class Chart(Picture):

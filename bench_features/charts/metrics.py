@@ -6,7 +6,6 @@ Values are marks with their spread on an axis of numbers, or in rows.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -37,8 +36,7 @@ _BESIDE: Final = 13.0
 """Pixels between marks of two engines at one value of the factor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """What one treatment measured."""
 
     center: float
@@ -49,8 +47,7 @@ class Spot:
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(NamedTuple):
     """A metric of some treatments."""
 
     name: str
@@ -144,8 +141,7 @@ def _draw_measures(picture: Chart, source: ChartSource, measures: Sequence[Measu
         shared = _scale_of([_values(measure, panel) for panel in panels])
         if len(panels) > 1:
             # Said once, so that the titles of the panels are short: they must be read on a telephone, too.
-            top = picture.extend(24)
-            picture.text(8, top + 18, measure.title, size=13, bold=True, room=picture.width - 16)
+            picture.text(8, picture.extend(24) + 18, measure.title, size=13, bold=True, room=picture.width - 16)
         for panel in panels:
             values = shared or _values(measure, panel)
             title = panel.title if len(panels) > 1 else measure.title

@@ -83,10 +83,9 @@ def _cover(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float6
     duration_s = source.data.duration_s
     edges = np.linspace(0.0, duration_s, steps + 1)
     seconds = np.zeros(steps)
-    for mark in source.trials:
-        if mark.treatment == place and not mark.warmup:
-            end = duration_s if mark.end_s is None else mark.end_s
-            seconds += np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], mark.begin_s), 0.0, None)
+    for mark in source.measured(place):
+        end = duration_s if mark.end_s is None else mark.end_s
+        seconds += np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], mark.begin_s), 0.0, None)
     return seconds
 
 
@@ -106,8 +105,7 @@ def _draw_panel(
     rates: dict[int, npt.NDArray[np.float64]],
     highest: float,
 ) -> str:
-    title = ": ".join(filter(None, (panel.title, "jobs per second")))
-    frame = picture.panel(140.0, title=title)
+    frame = picture.panel(140.0, title=": ".join(filter(None, (panel.title, "jobs per second"))))
     scale = linear([highest], frame.bottom, frame.top)
     times = Scale(0.0, data.duration_s, frame.left, frame.right, "s")
     picture.axes(frame, times, scale, "since the run began")

@@ -28,7 +28,6 @@ _RATES, _TIMES = 160.0, 110.0
 
 
 def _spread_words(spreads: Sequence[Spread]) -> str:
-    """Return sentences for a caption on what the bars of these spreads are."""
     parts = []
     if any(each.is_interval for each in spreads):
         parts.append(f"Solid bar: {100 * (1 - ALPHA):.0f} % interval over the trials (signed ranks).")
@@ -38,7 +37,6 @@ def _spread_words(spreads: Sequence[Spread]) -> str:
 
 
 def _counted(source: ChartSource) -> tuple[str, dict[int, float]]:
-    """Return the label that varies, and its number for each treatment."""
     for name in COUNT_LABELS:
         found = {
             place: float(value)
@@ -105,8 +103,7 @@ def draw_scaling(source: ChartSource, picture: Chart) -> None:
 
 
 def _rates(source: ChartSource, place: int) -> list[float]:
-    marks = [mark for mark in source.trials if mark.treatment == place and not mark.warmup]
-    rates = [mark.jobs_per_s for mark in marks if mark.jobs_per_s]
+    rates = [mark.jobs_per_s for mark in source.measured(place) if mark.jobs_per_s]
     pooled = source.document.treatments[place].jobs_per_s
     return rates or ([pooled] if pooled else [])
 

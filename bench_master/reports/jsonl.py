@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TextIO, TypeAlias
+from typing import Any, Final, TextIO
 
 import numpy as np
 
 from bench_common.job_rows import TRANSFER_ROW
-from bench_common.records import OPERATION_FAILED, ErrorRecord, MetricRecord, Outcome, attempt_of, job_id_of
-from bench_common.stats.block_types import MAX_ROWS, Header, StoredTreatment, StoredTrial
+from bench_common.records import OPERATION_FAILED, MetricRecord, Outcome, attempt_of, job_id_of
+from bench_common.stats.block_types import MAX_ROWS, Header
 from bench_common.stats.reader import Block, has_times
 from bench_common.stats.rows import Rows
 from bench_master.analysis.report_types import as_json
@@ -33,7 +33,8 @@ MAX_WINDOWS_WAITED: Final = 2
 
 _MOVED: Final = ("bytes", "endpoint", "retries", "redrawn")
 """What a line says of the transfer of a job that does one of its operations."""
-_Record: TypeAlias = MetricRecord | ErrorRecord
+_RECORD_ROW: Final = np.dtype([("ticket", np.uint64), ("record", object)])
+"""A metric or an error."""
 
 
 @dataclass(slots=True)
@@ -57,10 +58,10 @@ class JobWindow:
         self._limit = rows
         self._jobs: deque[Rows] = deque()
         self._held = 0
-        self._operations: list[tuple[int, Rows]] = []
-        self._records: list[tuple[int, _Record]] = []
+        self._details: list[tuple[int, Rows]] = []
+        """Rows of operations, transfers and records, each with the number of jobs that had left as they came."""
         self._gone = 0
-        """Jobs that have left so far; a detail keeps this number as of its arrival."""
+        """Jobs that have left so far."""
 
     def add(self, block: Block) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
         """Add a block; yield the jobs that leave the window, with their details by ticket."""
@@ -70,9 +71,9 @@ class JobWindow:
             while self._held > self._limit and len(self._jobs) > 1:
                 yield from self._release_jobs()
         elif block.kind in ("operations", "transfers"):
-            self._operations.append((self._gone, block.body))
+            self._details.append((self._gone, block.body))
         else:
-            self._records += [(self._gone, record) for record in block.body]
+            self._details.append((self._gone, np.array([(one.ticket, one) for one in block.body], _RECORD_ROW)))
 
     def drain(self) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
         """Yield the remaining jobs; no later block can have details."""
@@ -84,80 +85,51 @@ class JobWindow:
         rows = self._jobs.popleft()
         self._held -= len(rows)
         self._gone += len(rows)
-        operations, records = self._take_details(rows["ticket"])
+        details = self._details
+        mine = [np.isin(theirs["ticket"], rows["ticket"]) for _, theirs in details]
+        taken = [theirs[where] for (_, theirs), where in zip(details, mine, strict=True)]
+        self._details = [
+            (since, theirs[~where]) for (since, theirs), where in zip(details, mine, strict=True) if not where.all()
+        ]
         for first in range(0, len(rows), SLICE_ROWS):
             part = rows[first : first + SLICE_ROWS]
             found: dict[int, JobDetails] = {}
-            for theirs in operations:
-                _add_operations(found, theirs[np.isin(theirs["ticket"], part["ticket"])])
-            if records:
-                for ticket in part["ticket"].tolist():
-                    for record in records.get(ticket, ()):
-                        _add_record(found, record)
+            for theirs in taken:
+                _add_details(found, theirs[np.isin(theirs["ticket"], part["ticket"])])
             yield part, found
 
     def take_expired(self) -> dict[int, JobDetails]:
         """Return, and forget, the details that have waited too long for their job, or all if they are too many."""
         limit = self._gone - MAX_WINDOWS_WAITED * self._limit
-        if len(self._records) + sum(len(rows) for _, rows in self._operations) > MAX_DETAILS:
+        if sum(len(rows) for _, rows in self._details) > MAX_DETAILS:
             limit = self._gone + 1
         found: dict[int, JobDetails] = {}
-        for since, rows in self._operations:
+        for since, rows in sorted(self._details, key=lambda entry: entry[1].dtype == _RECORD_ROW):
             if since < limit:
-                _add_operations(found, rows)
-        for since, record in self._records:
-            if since < limit:
-                _add_record(found, record)
-        self._operations = [entry for entry in self._operations if entry[0] >= limit]
-        self._records = [entry for entry in self._records if entry[0] >= limit]
+                _add_details(found, rows)
+        self._details = [entry for entry in self._details if entry[0] >= limit]
         return found
 
-    def _take_details(
-        self, tickets: np.ndarray[tuple[int], np.dtype[np.uint64]]
-    ) -> tuple[list[Rows], dict[int, list[_Record]]]:
-        """Take out the operations, and the records by ticket, that belong to these jobs."""
-        operations = []
-        left = []
-        for since, rows in self._operations:
-            mine = np.isin(rows["ticket"], tickets)
-            operations.append(rows[mine])
-            if not mine.all():
-                left.append((since, rows[~mine]))
-        self._operations = left
-        wanted = set(tickets.tolist()) if self._records else set()
-        records: dict[int, list[_Record]] = {}
-        others = []
-        for since, record in self._records:
-            if record.ticket in wanted:
-                records.setdefault(record.ticket, []).append(record)
+
+def _add_details(found: dict[int, JobDetails], rows: Rows) -> None:
+    if rows.dtype == _RECORD_ROW:
+        for record in rows["record"]:
+            details = found.setdefault(record.ticket, JobDetails(record.treatment, record.trial))
+            if isinstance(record, MetricRecord):
+                details.metrics[record.name] = record.value
             else:
-                others.append((since, record))
-        self._records = others
-        return operations, records
-
-
-def _add_operations(found: dict[int, JobDetails], rows: Rows) -> None:
-    if rows.dtype == TRANSFER_ROW:
+                details.error = {"operation": record.operation, "kind": record.kind, "message": record.message}
+    elif rows.dtype == TRANSFER_ROW:
         for ticket, treatment, trial, *moved in rows[["ticket", "treatment", "trial", *_MOVED]].tolist():
             details = found.setdefault(ticket, JobDetails(treatment, trial))
             details.transfer = dict(zip(_MOVED, moved, strict=True))
-        return
-    for ticket, treatment, trial, *operation in rows.tolist():
-        found.setdefault(ticket, JobDetails(treatment, trial)).operations.append(tuple(operation))
-
-
-def _add_record(found: dict[int, JobDetails], record: _Record) -> None:
-    details = found.setdefault(record.ticket, JobDetails(record.treatment, record.trial))
-    if isinstance(record, MetricRecord):
-        details.metrics[record.name] = record.value
     else:
-        details.error = {"operation": record.operation, "kind": record.kind, "message": record.message}
+        for ticket, treatment, trial, *operation in rows.tolist():
+            found.setdefault(ticket, JobDetails(treatment, trial)).operations.append(tuple(operation))
 
 
 class JsonReport:
     """Writes everything as indented JSON, for programs; a figure without a value is null, never NaN or infinity."""
-
-    name: ClassVar[str] = "json"
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write one JSON object."""
@@ -187,8 +159,6 @@ class JsonLinesReport:
     of `WINDOW_ROWS` jobs, so memory does not grow with the run. What is further away gets its own line with
     ``"late": true`` and the job's id.
     """
-
-    name: ClassVar[str] = "jsonl"
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the lines; instants are seconds since the run began."""
@@ -246,14 +216,10 @@ class _LineBuilder:
     """Turns rows into lines with the names that the header knows."""
 
     def __init__(self, header: Header, began_ns: int, disturbed: Collection[int]) -> None:
-        self._treatments: Sequence[StoredTreatment] = header.treatments
-        self._trials: Sequence[StoredTrial] = header.trials
-        self._open = {index for index, one in enumerate(self._treatments) if one.open_load}
-        self._began_ns = began_ns
-        self._disturbed = disturbed
-        self.workers: dict[int, Any] = {}
-        self._imported = bool(header.imported)
+        self._header, self._began_ns, self._disturbed = header, began_ns, disturbed
+        self._open = {index for index, one in enumerate(header.treatments) if one.open_load}
         self._timed = has_times(header)
+        self.workers: dict[int, Any] = {}
 
     def jobs(self, rows: Rows, details: Mapping[int, JobDetails]) -> Iterator[dict[str, Any]]:
         for ticket, treatment, trial, worker, outcome, start_ns, end_ns, uncertainty_ns, wait_ns in rows.tolist():
@@ -267,7 +233,7 @@ class _LineBuilder:
             }
             if treatment in self._open:
                 line["wait_s"] = wait_ns / 1e9 if ran else None
-            if self._imported:
+            if self._header.imported:
                 line |= {"imported": True, "end_uncertainty_s": None}
             if not self._timed:
                 line |= {"start_s": None, "duration_s": None}
@@ -281,8 +247,9 @@ class _LineBuilder:
             }
 
     def _identity(self, ticket: int, treatment: int, trial: int) -> dict[str, Any]:
-        entry = self._trials[trial] if trial < len(self._trials) else (treatment, None, False)
-        labels = self._treatments[treatment].labels if treatment < len(self._treatments) else {}
+        header = self._header
+        entry = header.trials[trial] if trial < len(header.trials) else (treatment, None, False)
+        labels = header.treatments[treatment].labels if treatment < len(header.treatments) else {}
         return {
             "id": job_id_of(ticket),
             "attempt": attempt_of(ticket),
@@ -296,8 +263,8 @@ class _LineBuilder:
     def _details(self, treatment: int, details: JobDetails | None) -> dict[str, Any]:
         if details is None:
             return {"operations": {}, "metrics": {}, "error": None}
-        known = treatment < len(self._treatments)
-        names = self._treatments[treatment].operation_names if known else ()
+        known = treatment < len(self._header.treatments)
+        names = self._header.treatments[treatment].operation_names if known else ()
         operations = {}
         for place, ok, start_ns, duration_ns in details.operations:
             name = names[place] if place < len(names) else f"operation-{place}"
