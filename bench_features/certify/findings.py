@@ -18,12 +18,12 @@ from bench_features.certify.certificate import (
     CertifiedRun,
     FalseWords,
     ProbeFinding,
-    RunMeasure,
     machine_of,
 )
 from bench_features.certify.runs import Evidence, RunPlan
 from bench_master.analysis.occasions import occasion_numbers
 from bench_master.analysis.verdict_types import DIRECTED_WORDS
+from bench_master.reports.table import grouped
 from bench_master.verdicts.planning import smallest_effect
 from bench_master.verdicts.quantiles import quantile
 from bench_master.verdicts.spread import spread_of
@@ -88,11 +88,8 @@ def false_words(runs: Iterable[CertifiedRun]) -> FalseWords:
 
 def _measures(runs: Sequence[CertifiedRun], occasions: Sequence[int], rounds: int) -> Iterable[CertifiedMeasure]:
     """Yield what the runs say of each measure that all of them have."""
-    found: dict[tuple[str, str], list[tuple[int, RunMeasure]]] = {}
-    for occasion, run in zip(occasions, runs, strict=True):
-        for one in run.measures:
-            found.setdefault((one.treatment, one.measure), []).append((occasion, one))
-    for (treatment, measure), own in found.items():
+    every = [(occasion, one) for occasion, run in zip(occasions, runs, strict=True) for one in run.measures]
+    for (treatment, measure), own in grouped(every, lambda pair: (pair[1].treatment, pair[1].measure)).items():
         if len(own) < len(runs):
             continue
         each = [one for _, one in own]
@@ -135,12 +132,10 @@ def spreads(levels: Sequence[tuple[int, float]]) -> tuple[float | None, float | 
 
     The second one has the noise of the runs in it that each mean is of. None where there are no two of a kind.
     """
-    by_occasion: dict[int, list[float]] = {}
-    for occasion, level in levels:
-        by_occasion.setdefault(occasion, []).append(level)
-    several = [own for own in by_occasion.values() if len(own) > 1]
+    occasions = [[level for _, level in own] for own in grouped(levels, lambda pair: pair[0]).values()]
+    several = [own for own in occasions if len(own) > 1]
     within = pooled_sd([(float(np.std(own, ddof=1)), len(own) - 1) for own in several]) if several else None
-    means = [float(np.mean(own)) for own in by_occasion.values()]
+    means = [float(np.mean(own)) for own in occasions]
     return within, float(np.std(means, ddof=1)) if len(means) > 1 else None
 
 

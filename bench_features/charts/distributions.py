@@ -68,6 +68,7 @@ def draw_ecdf(source: ChartSource, picture: Chart) -> None:
     panels = every[:MOST_PANELS]
     picture.title = "Durations of each operation: whole distributions"
     picture.key([each.style(line) for each in panels for line in each.lines], lines=True)
+    every_line = [line for each in panels for line in each.lines]
     # Few medians fit beside their marks; more need a column of their own.
     listed = max(len(each.lines) for each in panels) > _BESIDE
     sizes = Counter(each.group for each in panels).values()
@@ -75,7 +76,7 @@ def draw_ecdf(source: ChartSource, picture: Chart) -> None:
     columns = 1 if picture.is_narrow else 2 if listed or max(sizes) in (2, 4) else 3
     room = _MEDIANS if listed else 12.0
     each_width = (picture.width - 12) / columns
-    values = [value for each in panels for line in each.lines for value in line.seconds]
+    values = [value for line in every_line for value in line.seconds]
     scale = logarithmic(values, 0, 1, "s")
     column, group = 0, ""
     for each in panels:
@@ -87,13 +88,11 @@ def draw_ecdf(source: ChartSource, picture: Chart) -> None:
         left = 4 + column * each_width
         _draw_ecdf(picture, each, Frame(left + 46, left + each_width - room, top, top + _ECDF), scale, listed=listed)
         column = (column + 1) % columns
-    drawn = [
-        source.document.treatments[place] for place in {line.treatment for each in panels for line in each.lines}
-    ]
+    drawn = [source.document.treatments[place] for place in {line.treatment for line in every_line}]
     trials, failed = sorted(one.trials.run for one in drawn), sum(one.jobs.failed for one in drawn)
     picture.caption = (
         "Share that took no longer; the mark and the number are the median. "
-        f"{count_text(line.n for each in panels for line in each.lines)} a line, of "
+        f"{count_text(line.n for line in every_line)} a line, of "
         f"{' to '.join(dict.fromkeys((str(trials[0]), str(trials[-1]))))} trials (they are not independent), "
         f"{plural(failed, 'job')} failed and left out. Lower is better. One axis for all panels. "
         + scale.words("Time")

@@ -7,7 +7,6 @@ panels has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -44,10 +43,7 @@ class ChartSource:
     """A run to draw: its report document, and what charts need beyond that, made when first asked for."""
 
     def __init__(
-        self,
-        document: ReportDocument,
-        run: MeasuredRun | None = None,
-        choice: ChartChoice = _NO_CHOICE,
+        self, document: ReportDocument, run: MeasuredRun | None = None, choice: ChartChoice = _NO_CHOICE
     ) -> None:
         self.document = document
         self.choice = choice
@@ -137,7 +133,7 @@ class ChartSource:
                 words = ", ".join(
                     str(each.get(key)) if key == "job" else f"{key} {each[key]}" for key in varying if key in each
                 )
-                panel = found.setdefault(name, Panel(words or str(each.get("job", ""))))
+                panel = found.setdefault(name, Panel(words or str(each.get("job", "")), {}))
                 panel.styles[place] = self.styles[place]
         for panel in found.values():
             names = panel.names
@@ -157,12 +153,11 @@ class Style(NamedTuple):
     dash: str
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(NamedTuple):
     """Treatments that differ in engine and environment alone."""
 
     title: str
-    styles: dict[int, Style] = field(default_factory=dict)
+    styles: dict[int, Style]
     """How each of its treatments is drawn here: in its colour, or grey where there are too many."""
 
     @property

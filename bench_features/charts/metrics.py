@@ -145,11 +145,8 @@ def _draw_measures(picture: Chart, source: ChartSource, measures: Sequence[Measu
         for panel in panels:
             values = shared or _values(measure, panel)
             title = panel.title if len(panels) > 1 else measure.title
-            if panel.levels:
-                factor = factors[measure.name]
-                said.append(_draw_levels(picture, source, measure, panel.levels, factor, values, title))
-            else:
-                said.append(_draw_rows(picture, source, measure, panel.rows, values, title))
+            draw = _draw_levels if panel.levels else _draw_rows
+            said.append(draw(picture, source, measure, panel, values, title))
         if len(panels) > 1 and not shared:
             said.append(f"{measure.name}: the axes of the panels differ.")
         elif len(panels) > 1:
@@ -175,34 +172,28 @@ def _scale_of(panels: Sequence[Sequence[float]]) -> list[float] | None:
 
 
 def _draw_levels(
-    picture: Chart,
-    source: ChartSource,
-    measure: Measure,
-    own_levels: Mapping[int, float],
-    factor: str,
-    values: list[float],
-    title: str,
+    picture: Chart, source: ChartSource, measure: Measure, panel: FactorPanel, values: list[float], title: str
 ) -> str:
     frame = picture.panel(170.0, left=64.0 if picture.is_narrow else 78.0, right=18.0, title=title)
     scale = log_if_wide(values, frame.bottom, frame.top, measure.unit, beyond=10.0)
-    levels = sorted(set(own_levels.values()))
+    levels = sorted(set(panel.levels.values()))
     wide = levels[-1] / levels[0] > _WIDE
     room = (levels[-1] / levels[0]) ** 0.06 if wide else (levels[-1] - levels[0]) * 0.06
     ends = (levels[0] / room, levels[-1] * room) if wide else (levels[0] - room, levels[-1] + room)
     across = Scale(*ends, frame.left, frame.right, log=wide, levels=levels)
-    picture.axes(frame, across, scale, f"{factor}{' (log)' if wide else ''}")
-    styles = list(dict.fromkeys(source.styles[place] for place in own_levels))
+    picture.axes(frame, across, scale, f"{panel.factor}{' (log)' if wide else ''}")
+    styles = list(dict.fromkeys(source.styles[place] for place in panel.levels))
     gaps = [across(right) - across(left) for left, right in pairwise(levels)]
     beside = min(_BESIDE, min(gaps) / (len(styles) + 0.5))
     for order, style in enumerate(styles):
         # Marks of different engines at one level stand beside each other.
         aside = (order - (len(styles) - 1) / 2) * beside
         marks = []
-        for level, place in sorted((level, place) for place, level in own_levels.items()):
+        for level, place in sorted((level, place) for place, level in panel.levels.items()):
             if source.styles[place] == style:
                 x, spot = across(level) + aside, measure.spots[place]
                 own = [(x + beside / 2, scale(value)) for value in spot.values if len(spot.values) > 1]
-                tip = f"{style.label}, {factor} {level:g}: {_words(source, measure, spot, place)}"
+                tip = f"{style.label}, {panel.factor} {level:g}: {_words(source, measure, spot, place)}"
                 marks.append(Mark(x, scale(spot.center), (scale(spot.low), scale(spot.high)), tip, specks=own))
         picture.line([(mark.x, mark.y) for mark in marks], style.hue, width=1.4, dash=style.dash)
         picture.marks(style, marks)
@@ -216,9 +207,9 @@ def _words(source: ChartSource, measure: Measure, spot: Spot, place: int) -> str
 
 
 def _draw_rows(
-    picture: Chart, source: ChartSource, measure: Measure, every: Mapping[int, str], values: list[float], title: str
+    picture: Chart, source: ChartSource, measure: Measure, panel: FactorPanel, values: list[float], title: str
 ) -> str:
-    rows, narrow = list(every.items())[:MOST_ROWS], picture.is_narrow
+    rows, narrow = list(panel.rows.items())[:MOST_ROWS], picture.is_narrow
     step, left, right = 40.0, 14.0, 14.0
     if not narrow:
         longest = max(text_width(label) for _, label in rows) + 20.0
@@ -241,7 +232,7 @@ def _draw_rows(
             picture.specks([(scale(value), y + 7) for value in spot.values], style.hue, size=3.2, opacity=0.7)
         tip = f"{label}: {_words(source, measure, spot, place)}"
         picture.mark(scale(spot.center), y, style.shape, style.hue, tip=tip)
-    return scale.words(measure.name) + left_out(len(rows), len(every), "rows")
+    return scale.words(measure.name) + left_out(len(rows), len(panel.rows), "rows")
 
 
 # -- what the scenario varies ----------------------------------------------------------------------------------------
@@ -260,6 +251,7 @@ class FactorPanel(NamedTuple):
     title: str
     rows: Mapping[int, str] = {}
     levels: Mapping[int, float] = {}
+    factor: str = ""
 
 
 def find_factor(source: ChartSource, keep: Collection[int]) -> str:
@@ -299,7 +291,7 @@ def factor_panels(source: ChartSource, keep: Collection[int], factor: str) -> li
         if numbers:
             levels = {place: numbers[place] for place in places if place in numbers}
             if len(set(levels.values())) >= _TWO:
-                found.append(FactorPanel(panel.title, levels=levels))
+                found.append(FactorPanel(panel.title, levels=levels, factor=factor))
                 places = [place for place in places if place not in numbers]
             rows = _rows(labels, places)
         else:
@@ -321,10 +313,8 @@ def _by_baseline(source: ChartSource, keep: Collection[int]) -> list[list[int]]:
     members = [place for group in found for place in group]
     if len(members) == len(set(members)) == len(keep):
         return [group for group in found if group]
-    jobs: dict[str, list[int]] = {}
-    for place in sorted(keep):
-        jobs.setdefault(str(source.document.treatments[place].treatment.get("job", "")), []).append(place)
-    return list(jobs.values())
+    jobs = {place: str(source.document.treatments[place].treatment.get("job", "")) for place in sorted(keep)}
+    return [[place for place, job in jobs.items() if job == own] for own in dict.fromkeys(jobs.values())]
 
 
 def _rows(labels: Mapping[int, Mapping[str, Any]], places: Collection[int], first: str = "engine") -> dict[int, str]:

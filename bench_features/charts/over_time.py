@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from bench_features.charts.chart_sums import TIME_BINS, ChartSums
+from bench_features.charts.chart_sums import TIME_BINS, ChartSums, Values
 from bench_features.charts.layout import (
     MOST_PANELS,
     Chart,
@@ -78,7 +77,7 @@ def _steps(source: ChartSource) -> int:
     return 0
 
 
-def _cover(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float64]:
+def _cover(source: ChartSource, place: int, steps: int) -> Values:
     """Return how many seconds of each step measured trials of a treatment ran."""
     duration_s = source.data.duration_s
     edges = np.linspace(0.0, duration_s, steps + 1)
@@ -89,7 +88,7 @@ def _cover(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float6
     return seconds
 
 
-def _rates(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float64]:
+def _rates(source: ChartSource, place: int, steps: int) -> Values:
     """Return the jobs per second of each step; NaN where no trial of the treatment ran."""
     data = source.data
     counts = data.done[place].reshape(steps, -1).sum(axis=1)
@@ -98,13 +97,7 @@ def _rates(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float6
     return np.where(ran, counts / np.where(ran, cover, 1.0), np.nan)
 
 
-def _draw_panel(
-    picture: Chart,
-    data: ChartSums,
-    panel: Panel,
-    rates: dict[int, npt.NDArray[np.float64]],
-    highest: float,
-) -> str:
+def _draw_panel(picture: Chart, data: ChartSums, panel: Panel, rates: dict[int, Values], highest: float) -> str:
     frame = picture.panel(140.0, title=": ".join(filter(None, (panel.title, "jobs per second"))))
     scale = linear([highest], frame.bottom, frame.top)
     times = Scale(0.0, data.duration_s, frame.left, frame.right, "s")

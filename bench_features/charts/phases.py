@@ -46,13 +46,11 @@ def draw_phases(source: ChartSource, picture: Chart) -> None:
         scale = (_draw_dots if panel in dots else _draw_bars)(picture, source, panel, phases)
         said.setdefault(scale.words("time").partition(": ")[2], []).append(panel.title)
     counts = [n for place in keep for _, _, n in phases[place]]
-    order = ", ".join(
-        dict.fromkeys(name for panel in panels for place in panel.treatments for name, _, _ in phases[place])
-    )
+    places = [place for panel in panels for place in panel.treatments]
+    order = ", ".join(dict.fromkeys(name for place in places for name, _, _ in phases[place]))
     picture.caption = (
-        "Means, because they add up (medians do not); the table of operations has the medians. Order "
-        "is that of execution; "
-        "what the harness did in between is left out."
+        "Means, because they add up (medians do not); the table of operations has the medians. Order is that of "
+        "execution; what the harness did in between is left out."
         + (f" Dots where the longest sum is more than {CRUSHED:g} times the shortest." if dots else "")
         + f" Phases of a job: {order}. {count_text(counts)} a phase, {source.document.totals.failed} "
         "jobs failed. Lower is better. "
@@ -66,8 +64,7 @@ def draw_phases(source: ChartSource, picture: Chart) -> None:
     picture.description = "; ".join(
         f"{source.document.treatments[place].title}: "
         + ", ".join(f"{name} {format_value(mean, 's')}" for name, mean, _ in phases[place])
-        for panel in panels
-        for place in panel.treatments
+        for place in places
     )
 
 

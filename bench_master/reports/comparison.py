@@ -45,6 +45,7 @@ from bench_master.reports.table import (
     Field,
     Table,
     count,
+    grouped,
     markdown_list,
     markdown_of,
     table_of,
@@ -53,7 +54,7 @@ from bench_master.reports.table import (
 )
 from bench_master.reports.verdict_text import confidence_together, gate_lines, is_another_quotient
 from bench_master.verdicts.between_runs import MIN_ARCHIVE
-from bench_master.verdicts.reasons import Reason, joined
+from bench_master.verdicts.reasons import joined
 
 One = TypeVar("One")
 SHOWN: Final = 5
@@ -106,18 +107,18 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
     """Yield the lines of the text report."""
     yield from paragraph(one_line(verdicts.question))
     yield ""
-    yield from _indented((verdicts.answer, judge_verdicts(verdicts).sentence))
+    yield from indented((verdicts.answer, judge_verdicts(verdicts).sentence))
     yield ""
     if verdicts.comparisons:
         yield from table_text(comparisons_table(verdicts))
         yield ""
-        yield from _indented(_remarks(verdicts, verbose=verbose))
+        yield from indented(_remarks(verdicts, verbose=verbose))
     archive = verdicts.archive
     if archive is not None:
         if (changes := changes_table(archive)).rows:
             yield from [*table_text(changes), ""]
-        yield from _indented(_trust(verdicts, archive, verbose=verbose))
-    yield from _indented(f"! {text}" for text in flag_lines(verdicts))
+        yield from indented(_trust(verdicts, archive, verbose=verbose))
+    yield from indented(f"! {text}" for text in flag_lines(verdicts))
     yield from _differences(verdicts, verbose=verbose)
     if verdicts.gates:
         yield ""
@@ -126,7 +127,8 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
         yield from _runs(archive, verbose=verbose)
 
 
-def _indented(texts: Iterable[str]) -> Iterator[str]:
+def indented(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of texts, each indented below its first one."""
     for text in texts:
         yield from paragraph(one_line(text), indent=2, hanging=4)
 
@@ -206,11 +208,8 @@ def _remarks(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[str
 
 def _limits(verdicts: VerdictsReport) -> list[str]:
     """Return what limits the words, each reason once."""
-    limited: dict[tuple[Reason, ...], list[str]] = {}
-    for each in verdicts.comparisons:
-        if each.reasons:
-            limited.setdefault(tuple(each.reasons), []).append(each.name)
-    found = [(names, joined(reasons) or "") for reasons, names in limited.items()]
+    limited = grouped((each for each in verdicts.comparisons if each.reasons), lambda each: tuple(each.reasons))
+    found = [([each.name for each in own], joined(reasons) or "") for reasons, own in limited.items()]
     every = len(verdicts.comparisons)
     return [_sentence(text) if len(who) == every else f"{listed(who, SHOWN)}: {text}" for who, text in found]
 

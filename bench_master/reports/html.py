@@ -219,12 +219,7 @@ def _hash_source(text: str) -> str:
 def write_comparison(verdicts: VerdictsReport, out: TextIO) -> None:
     """Write the page."""
     flags = list(flag_lines(verdicts))
-    tables = (
-        comparisons_table(verdicts),
-        changes_table(verdicts.archive),
-        _gates(verdicts),
-        _differences(verdicts),
-    )
+    tables = (comparisons_table(verdicts), changes_table(verdicts.archive), _gates(verdicts), _differences(verdicts))
     out.write(
         render_page(
             "comparison.html.j2",

@@ -11,7 +11,7 @@ from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.formatting import Column, fit_table, format_percent, format_value, page_width, paragraph
-from bench_master.reports.table import Cell, Table, varying_labels
+from bench_master.reports.table import Cell, Table, grouped, varying_labels
 from bench_master.run_data.aggregate import JOB
 from bench_master.run_data.treatment_types import TreatmentReport
 
@@ -53,8 +53,7 @@ def _compared(document: ReportDocument) -> list[list[TreatmentReport]]:
             found = groups.setdefault((each.group, each.a), [])
             found += [side for side in sides if side not in found]
     if not groups:
-        for entry in document.treatments:
-            groups.setdefault(entry.treatment.get("job"), []).append(entry)
+        groups = grouped(document.treatments, lambda entry: entry.treatment.get("job"))
     # Each treatment once, whatever it is compared with.
     place = {id(entry): number for number, entry in enumerate(document.treatments)}
     return [sorted(group, key=lambda entry: place[id(entry)]) for group in groups.values()]
@@ -141,8 +140,7 @@ def side_lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
     for number, table in enumerate(side_tables(document, full=full)):
         if number:
             yield ""
-        if table.caption:
-            yield from paragraph(table.caption, indent=2, hanging=4)
+        yield from paragraph(table.caption, indent=2, hanging=4)
         texts = table.texts
         for start, end in _pages(table):
             places = (0, *range(start, end))

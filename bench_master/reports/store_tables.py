@@ -134,8 +134,7 @@ def _endpoint_errors(one: EndpointReport) -> str:
 
 
 def _sizes(document: ReportDocument) -> Table:
-    Size = tuple[str, TransferReport, OperationReport | None]  # noqa: N806  a type
-    fields: list[Field[Size]] = [
+    fields: list[Field[tuple[str, TransferReport, OperationReport | None]]] = [
         words("operation", lambda row: row[0]),
         count("done", lambda row: row[2].n if row[2] else None),
         number("per s", lambda row: row[1].per_s),
@@ -206,8 +205,7 @@ _PHASES: Final = {"populate": "made before the first trial", "clear": "deleted a
 
 def population(document: ReportDocument) -> Table:
     """Return what was made in stores and deleted, a row for each treatment and phase."""
-    Done = tuple[str, list[PopulationPhaseReport]]  # noqa: N806  a type
-    fields: list[Field[Done]] = [
+    fields: list[Field[tuple[str, list[PopulationPhaseReport]]]] = [
         words("objects", lambda row: _PHASES[row[0]]),
         count("number", lambda row: sum(part.objects for part in row[1])),
         count("there before", lambda row: sum(part.found for part in row[1]) if row[0] == "populate" else None),

@@ -31,6 +31,7 @@ MOST_OPEN_ROWS: Final = 60
 """Rows of a table that a page shows at once; a longer one is folded."""
 
 Row = TypeVar("Row")
+Key = TypeVar("Key")
 
 
 class Cell(NamedTuple):
@@ -140,24 +141,19 @@ class Field(NamedTuple, Generic[Row]):
 
 def words(title: str, get: Callable[[Row], object], **column: bool) -> Field[Row]:
     """Return a column of words."""
-
-    def cell(row: Row) -> Cell:
-        text = get(row)
-        return Cell("-" if text is None or text == "" else one_line(str(text)), left=True)
-
-    return Field(Column(title, left=True, **column), cell)
+    return Field(
+        Column(title, left=True, **column),
+        lambda row: Cell("-" if (text := get(row)) is None or text == "" else one_line(str(text)), left=True),
+    )
 
 
 def numbers(
     title: str, get: Callable[[Row], float | None], form: Callable[[float], str], **column: bool
 ) -> Field[Row]:
     """Return a column of numbers in a form of their own."""
-
-    def cell(row: Row) -> Cell:
-        value = get(row)
-        return Cell("-" if value is None else form(value), value)
-
-    return Field(Column(title, **column), cell)
+    return Field(
+        Column(title, **column), lambda row: Cell("-" if (value := get(row)) is None else form(value), value)
+    )
 
 
 def count(title: str, get: Callable[[Row], int | None], **column: bool) -> Field[Row]:
@@ -186,15 +182,10 @@ def amount(title: str, get: Callable[[Row], float | None], **column: bool) -> Fi
 
 
 def measured(
-    title: str, get: Callable[[Row], float | None], unit: Callable[[Row], str], **column: bool
+    title: str, get: Callable[[Row], float | None], unit: Callable[[Row], str], digits: int = 3, **column: bool
 ) -> Field[Row]:
     """Return a column of values with a unit of each row."""
-
-    def cell(row: Row) -> Cell:
-        value = get(row)
-        return Cell(format_value(value, unit(row)), value)
-
-    return Field(Column(title, **column), cell)
+    return Field(Column(title, **column), lambda row: Cell(format_value(value := get(row), unit(row), digits), value))
 
 
 def doubtful(field: Field[Row], marked: Callable[[Row], bool]) -> Field[Row]:
@@ -257,6 +248,14 @@ def by_treatment(document: ReportDocument, get: Callable[[TreatmentReport], Iter
     several = len(document.treatments) > 1
     found = ((name, text) for name, entry in named_treatments(document) for text in get(entry))
     return [f"{name}: {text}" if several else text for name, text in found]
+
+
+def grouped(items: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Return items by a key, both in their order."""
+    found: dict[Key, list[Row]] = {}
+    for one in items:
+        found.setdefault(key(one), []).append(one)
+    return found
 
 
 def varying_labels(every: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -128,7 +128,7 @@ def overview(document: ReportDocument) -> Table:
         count("aborted", lambda one: one.jobs.aborted, optional=True),
         number("jobs/s", lambda one: one.jobs_per_s, optional=True),
         number("MB/s", _megabytes, droppable=True, optional=True),
-        *_job_times(document.pctile),
+        *map(_job_time, dict.fromkeys(("p50", percentile_name(document.pctile)))),
         *map(_median, primary_metrics(entries)),
     ]
     rows = [(one, one) for one in entries]
@@ -156,15 +156,11 @@ def _megabytes(one: TreatmentReport) -> float | None:
     return one.objects.mb_per_s if one.objects is not None else None
 
 
-def _job_times(pctile: float) -> Iterator[Field[TreatmentReport]]:
-    def time(name: str) -> Field[TreatmentReport]:
-        def cell(one: TreatmentReport) -> Cell:
-            value = one.operations[JOB].percentiles_s[name] if JOB in one.operations else None
-            return Cell(format_value(value, "s", 4), value)
+def _job_time(name: str) -> Field[TreatmentReport]:
+    def get(one: TreatmentReport) -> float | None:
+        return one.operations[JOB].percentiles_s[name] if JOB in one.operations else None
 
-        return Field(Column(f"job {name}", droppable=name != "p50", optional=True), cell)
-
-    return map(time, dict.fromkeys(("p50", percentile_name(pctile))))
+    return measured(f"job {name}", get, lambda _: "s", 4, droppable=name != "p50", optional=True)
 
 
 def _median(name: str) -> Field[TreatmentReport]:
@@ -529,8 +525,7 @@ def _loops(document: ReportDocument) -> Table:
 
 
 def _causes(document: ReportDocument) -> Table:
-    Cause = tuple[str, Any, float]  # noqa: N806  a type
-    fields: list[Field[Cause]] = [
+    fields: list[Field[tuple[str, Any, float]]] = [
         words("operation", lambda row: row[0]),
         words("cause", lambda row: row[1].cause),
         words("process", lambda row: row[1].process),

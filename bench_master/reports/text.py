@@ -34,10 +34,10 @@ from bench_master.formatting import (
     plural,
 )
 from bench_master.reports import ReportSource
-from bench_master.reports.comparison import answers, between_runs_of, text_lines
+from bench_master.reports.comparison import answers, between_runs_of, indented, text_lines
 from bench_master.reports.side_by_side import format_labels, side_lines
 from bench_master.reports.store_tables import population, store_operations
-from bench_master.reports.table import table_text
+from bench_master.reports.table import grouped, table_text
 from bench_master.reports.tables import figures, overhead, overview, packings, published, tables
 from bench_master.reports.values_text import only_value, value_sentences
 from bench_master.reports.verdict_text import (
@@ -154,14 +154,14 @@ def _first_page(document: ReportDocument, *, full: bool) -> Iterator[str]:
                 if 0 < len(table.rows) <= _ROWS:
                     yield from section(table.name, table_text(replace(table, caption="")))
         # Who has treatments traced asks for it.
-        yield from section("Why", _why_lines(document, names, most=_ITEMS))
+        yield from section("Why", _why_lines(document, names))
     most = None if full else _ITEMS
     yield from section("Claims", claim_lines(None if verdicts is None else verdicts.claims))
     yield from section("Thresholds", _thresholds(document, full=full))
     # Those on earlier runs stand below their verdicts.
     gates = [] if verdicts is None else [one for one in verdicts.gates if between is None or one not in between.gates]
     yield from section("Gates", gate_lines(gates))
-    yield from section("Warnings", _items(map(one_line, document.warnings), most))
+    yield from section("Warnings", _items(document.warnings, most))
     yield from section("Errors", _errors(document, full=full))
 
 
@@ -212,16 +212,13 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
     yield from paragraph(" ".join(trust_sentences(document)), indent=2)
     yield from _items(warnings(document), None if full else _ITEMS)
     if full:
-        for note in notes(document):
-            yield from paragraph(f"- {note}", indent=2, hanging=4)
-        if text := looked_for(verdicts):
-            yield from paragraph(text, indent=2, hanging=4)
+        yield from indented(f"- {note}" for note in notes(document))
+        yield from paragraph(looked_for(verdicts), indent=2, hanging=4)
 
 
 def _verdict_table(table: VerdictTable, shown: int) -> Iterator[str]:
     """Yield the first rows of a table, with what limits a verdict under its row."""
-    if table.caption:
-        yield from paragraph(table.caption, indent=2, hanging=4)
+    yield from paragraph(table.caption, indent=2, hanging=4)
     if not table.fits():
         table = table.merged()
     rows = table.rows[:shown]
@@ -243,8 +240,7 @@ def _items(texts: Iterable[str], most: int | None) -> Iterator[str]:
     """Yield what to be careful about; at most so many items, and how many more there are."""
     found = list(texts)
     shown = found if most is None or len(found) <= most + 1 else found[:most]
-    for text in shown:
-        yield from paragraph(f"! {text}", indent=2, hanging=4)
+    yield from indented(f"! {text}" for text in shown)
     if len(shown) < len(found):
         yield f"  ! {len(found) - len(shown)} more with -v"
 
@@ -252,9 +248,9 @@ def _items(texts: Iterable[str], most: int | None) -> Iterator[str]:
 def _extras(document: ReportDocument) -> list[tuple[str, list[str]]]:
     """Return sections that are on the first page if it has room for them."""
     several = len(document.treatments) > 1
-    remarks = [line for one in document.remarks for line in paragraph(f"{one_line(one)}.", indent=2, hanging=4)]
     # A verdict says what limits it; else remarks are all that does.
-    found = [("Remarks", [] if document.verdicts is not None else remarks)]
+    remarks = () if document.verdicts is not None else document.remarks
+    found = [("Remarks", list(indented(f"{one}." for one in remarks)))]
     tables = [population(document), overhead(document)]
     if several:
         found += [("Side by side", list(side_lines(document, full=False)))]
@@ -280,8 +276,7 @@ def _ending(document: ReportDocument) -> Iterator[str]:
 def _thresholds(document: ReportDocument, *, full: bool) -> Iterator[str]:
     """Yield each threshold that does not hold; with `full` those that do, too."""
     passed = []
-    for threshold in dict.fromkeys(verdict.threshold for verdict in document.thresholds):
-        verdicts = [verdict for verdict in document.thresholds if verdict.threshold == threshold]
+    for threshold, verdicts in grouped(document.thresholds, lambda verdict: verdict.threshold).items():
         missed = [verdict for verdict in verdicts if not verdict.passed]
         if not missed:
             passed.append(f"passed  {one_line(threshold)}  ({plural(len(verdicts), 'treatment')})")
@@ -331,8 +326,7 @@ def details(document: ReportDocument) -> Iterator[str]:
     for name, parts in groupby(tables(document), key=lambda table: table.name):
         yield from section(name, [line for table in parts for line in table_text(table)])
     yield from section("Why, in one job", _job_lines(document))
-    notes = (paragraph(text, indent=2, hanging=4) for text in _notes(document))
-    yield from section("Notes", [line for note in notes for line in note])
+    yield from section("Notes", indented(_notes(document)))
 
 
 _FACTS: Final = ("os", "kernel", "cpu_model", "cpu_threads", "memory", "hypervisor", "cgroup")
@@ -486,13 +480,9 @@ def totals_text(totals: TotalsReport, treatments: Iterable[TreatmentReport]) -> 
     """Return the number of jobs by outcome, each counted once."""
     treatments = list(treatments)
     among = sum(entry.jobs.not_started or 0 for entry in treatments)
+    others = ((totals.left_out, "left out (optional)"), (totals.lost, "lost"), (totals.aborted, "aborted"))
     parts = [f"{totals.done:,} done", f"{totals.failed:,} failed"]
-    if totals.left_out:
-        parts.append(f"{totals.left_out:,} left out (optional)")
-    if totals.lost:
-        parts.append(f"{totals.lost:,} lost")
-    if totals.aborted:
-        parts.append(f"{totals.aborted:,} aborted")
+    parts += [f"{number:,} {outcome}" for number, outcome in others if number]
     if among:
         parts[-1] += f" ({among:,} of these never started)"
     if (totals.not_started or 0) > among and totals.not_started != totals.missing:
@@ -514,19 +504,18 @@ _NOTHING: Final = "."
 _BAR: Final = 64
 
 
-def _why_lines(document: ReportDocument, names: Sequence[str], *, most: int) -> Iterator[str]:
-    """Yield a sentence for each operation of each traced treatment, of so many treatments at most."""
-    for traced in document.traced[:most]:
-        name = names[traced.treatment]
+def _why_lines(document: ReportDocument, names: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each operation of each traced treatment, of few treatments."""
+    for traced in document.traced[:_ITEMS]:
         if len(names) > 1:
-            yield from paragraph(one_line(name), indent=2, hanging=4)
+            yield from paragraph(one_line(names[traced.treatment]), indent=2, hanging=4)
         if traced.problem:
             yield from paragraph(f"not traced: {one_line(traced.problem)}", indent=4, hanging=6)
             continue
         for operation in traced.phases:
             yield from paragraph(cause_sentence(operation), indent=4, hanging=6)
-    if len(document.traced) > most:
-        yield f"    ... and {len(document.traced) - most} more with -v"
+    if len(document.traced) > _ITEMS:
+        yield f"    ... and {len(document.traced) - _ITEMS} more with -v"
 
 
 def _job_lines(document: ReportDocument) -> Iterator[str]:

@@ -84,11 +84,7 @@ def _store_text(entry: TreatmentReport, moved: TransfersReport) -> str:
 # -- packings --------------------------------------------------------------------------------------------------------
 
 
-_WORDS: Final = {
-    "memory_bytes": "{} of memory",
-    "cpu_percent": "{} of a CPU while idle",
-    "start_s": "up in {}",
-}
+_WORDS: Final = {"memory_bytes": "{} of memory", "cpu_percent": "{} of a CPU while idle", "start_s": "up in {}"}
 
 
 def each_text(packing: PackingSummary) -> str:

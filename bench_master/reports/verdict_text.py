@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from bench_common.safe_text import one_line
@@ -40,7 +39,7 @@ from bench_master.formatting import (
     plural,
     says_nothing,
 )
-from bench_master.reports.table import named_treatments, varying_labels
+from bench_master.reports.table import grouped, named_treatments, varying_labels
 from bench_master.verdicts.reasons import Code
 
 FULL_INTERVAL: Final = 0.94
@@ -66,8 +65,7 @@ class VerdictRow(NamedTuple):
         return " ".join(self.cells[:-_VERDICT_COLUMNS])
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictTable:
+class VerdictTable(NamedTuple):
     """The verdicts on one measure."""
 
     caption: str
@@ -88,14 +86,12 @@ class VerdictTable:
         titles = " ".join(column.title for column in self.columns[:-_VERDICT_COLUMNS])
         name = Column(titles if len(titles) <= len(_TREATMENT) else _TREATMENT, left=True)
         rows = [VerdictRow([row.name, *row.cells[-_VERDICT_COLUMNS:]], row.remark) for row in self.rows]
-        return replace(self, columns=[name, *self.columns[-_VERDICT_COLUMNS:]], rows=rows)
+        return self._replace(columns=[name, *self.columns[-_VERDICT_COLUMNS:]], rows=rows)
 
     def shared_remarks(self) -> dict[str, str]:
         """Return the remarks that limit several verdicts, each with the names that it limits."""
-        names: dict[str, list[str]] = {}
-        for row in self.rows:
-            names.setdefault(row.remark, []).append(row.name)
-        return {remark: ", ".join(several) for remark, several in names.items() if remark and len(several) > 1}
+        found = grouped(self.rows, lambda row: row.remark)
+        return {remark: ", ".join(row.name for row in rows) for remark, rows in found.items() if remark and rows[1:]}
 
     def notes(self, rows: Sequence[VerdictRow]) -> list[str]:
         """Return what limits the verdicts of some of its rows, each alone, and then what limits several."""
@@ -109,17 +105,13 @@ def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
     verdicts = document.verdicts
     if verdicts is None:
         return []
-    measures: dict[tuple[str, str, str], list[ComparisonReport]] = {}
-    for each in verdicts.comparisons:
-        measures.setdefault((each.measure, each.unit, each.direction), []).append(each)
+    measures = grouped(verdicts.comparisons, lambda each: (each.measure, each.unit, each.direction))
     labels = {entry.title: entry.treatment for entry in document.treatments}
     confidence = 1 - verdicts.family.alpha
     tables = []
     for found in measures.values():
         table = _table(found, labels, confidence, captioned=len(measures) > 1)
-        groups: dict[tuple[str, str], list[ComparisonReport]] = {}
-        for each in found:
-            groups.setdefault((each.group, each.a), []).append(each)
+        groups = grouped(found, lambda each: (each.group, each.a))
         if len(groups) == 1 or not all(group for group, _ in groups) or table.fits():
             tables.append(table)
         else:
@@ -143,8 +135,8 @@ def _table(
     title = "range of the rounds" if ranges else f"{100 * confidence:.4g} % interval"
     columns += [Column("difference"), Column(title, left=True, optional=True), Column("rounds")]
     rows: list[VerdictRow] = []
-    for group in dict.fromkeys((each.group, each.a) for each in comparisons):
-        rows += _group_rows([each for each in comparisons if (each.group, each.a) == group], names, labels)
+    for group in grouped(comparisons, lambda each: (each.group, each.a)).values():
+        rows += _group_rows(group, names, labels)
     remarks = {row.remark for row in rows if row.cells[len(names) or 1] != _BASELINE}
     alike = remarks.pop() if len(remarks) == 1 and len(rows) > 2 else ""  # noqa: PLR2004  two: the only comparison
     if alike:
