@@ -24,7 +24,7 @@ from bench_common.files import lock_within
 from bench_common.options import Option, add_options
 from bench_common.streams import program_name, tell
 from bench_common.units import format_duration
-from bench_features.alternate.series import Series, Side, files_of, load, run_file, save, set_aside
+from bench_features.alternate.series import ORDERS, Series, Side, files_of, load, run_file, save, set_aside
 from bench_master.analysis.gates import unpassed_gates
 from bench_master.analysis.run_summary import read_paths
 from bench_master.analysis.verdict_options import VerdictOptions
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 DEFAULT_PAIRS: Final = 10
 DEFAULT_MOST_PAIRS: Final = 20
 RUNNERS: Final = ("run-scenario", "weigh")
-"""Sub-commands that make a run."""
 _UNFIT: Final = ("-s", "--stats-file", "--resume", "--dry-run", "--noop")
 """Options with which a run is none of a series."""
 EXAMPLE: Final = (
@@ -124,7 +123,8 @@ def run(options: Options) -> int:
         options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{options.folder}: {error.strerror}; name another folder") from error
-    with _locked(options.folder) as held, interruptible(_consequence(options.folder)):
+    consequence = f"the run that is being made ends; to go on: bench-master alternate {shlex.quote(str(options.folder))}"
+    with _locked(options.folder) as held, interruptible(consequence):
         series = (load(options.folder) or series).whole()
         for path in set_aside(series, options.folder):
             _say(options, f"of a pair that was cut, so it is made again: {path}")
@@ -151,10 +151,6 @@ def run(options: Options) -> int:
 def _say(options: Options, text: str) -> None:
     if not options.comparison.quiet:
         tell(text)
-
-
-def _consequence(folder: Path) -> str:
-    return f"the run that is being made ends; to go on: bench-master alternate {shlex.quote(str(folder))}"
 
 
 # -- what is asked for ----------------------------------------------------------------------------------------------
@@ -201,8 +197,7 @@ def _check_words(words: Sequence[str]) -> None:
     """Raise `UsageError` for words after ``--`` that make no run, or one that cannot be of a series."""
     if words[0] not in RUNNERS:
         raise UsageError(f"{words[0]!r} makes no run: behind '--' stands {' or '.join(RUNNERS)}, with its options")
-    own = words[: words.index("--")] if "--" in words else words
-    for word in own:
+    for word in words[: words.index("--")] if "--" in words else words:
         if word.partition("=")[0] in _UNFIT:
             raise UsageError(f"{word}: each run of a series is a new one, in a file of its folder; leave it out")
 
@@ -234,7 +229,8 @@ def make_run(series: Series, folder: Path, *, setup_timeout_s: float, held: int)
     began_s = time.monotonic()
     with log.open("wb") as out:
         _set_up(series, side, out, log, setup_timeout_s, held)
-        _wait_for_next_second()
+        # Files say in whole seconds when a run began, and the order is read from them.
+        time.sleep(1.0 - time.time() % 1.0)
         words = [series.command[0], "--stats-file", str(file), *series.command[1:]]
         run_master(words, out, f"{file.name}: the run", pass_fds=(held,), more=f"\nall of it: {log}")
     return time.monotonic() - began_s
@@ -253,25 +249,16 @@ def _set_up(series: Series, side: Side, out: IO[bytes], log: Path, timeout_s: fl
         raise UsageError(f"--{side} {command!r}: ended with exit code {status}:\n{tail(log)}\nall of it: {log}")
 
 
-def _wait_for_next_second() -> None:
-    """Wait for less than a second: files say in whole seconds when a run began, and the order is read from them."""
-    time.sleep(1.0 - time.time() % 1.0)
-
-
 # -- the comparison -------------------------------------------------------------------------------------------------
 
 
 def judged(series: Series, folder: Path, options: Options) -> VerdictsReport:
     """Return the comparison of the complete pairs; where the series goes on until settled, as a look judges it."""
-    verdict_options = VerdictOptions(
-        margin=series.margin,
-        accept=options.comparison.accept,
-        **asdict(options.comparison.gates),
-    )
+    given = options.comparison
+    verdict_options = VerdictOptions(margin=series.margin, accept=given.accept, **asdict(given.gates))
     if not series.complete_pairs:
         raise UsageError(f"{folder}: no pair is complete, so there is nothing to compare")
-    new, _ = read_paths(files_of(series, folder, "new"), "worst")
-    old, _ = read_paths(files_of(series, folder, "old"), "worst")
+    (new, _), (old, _) = (read_paths(files_of(series, folder, side), "worst") for side in ORDERS[0])
     return judge_runs(old, new, verdict_options, last_look=series.pairs if series.until_verdict else None)
 
 

@@ -20,6 +20,7 @@ from bench_common.errors import UsageError
 from bench_common.files import write_whole
 
 Side = Literal["old", "new"]
+ORDERS: Final[tuple[tuple[Side, Side], ...]] = (("new", "old"), ("old", "new"))
 
 FILE: Final = "alternate.json"
 CUT: Final = "cut"
@@ -35,7 +36,6 @@ class Series(Struct, frozen=True, kw_only=True):
     old: str
     """The shell command that puts the old build in place."""
     new: str
-    """That of the new build."""
     seed: int
     """Draws which side of a pair is first."""
     pairs: int = field()
@@ -55,20 +55,14 @@ class Series(Struct, frozen=True, kw_only=True):
         return len(self.runs) // 2
 
     @property
-    def spent_s(self) -> float:
-        """How long its runs took, in seconds."""
-        return sum(self.runs)
-
-    @property
     def is_over(self) -> bool:
         """Whether no further pair begins, whatever the verdict."""
-        cut_off = self.budget_s is not None and self.spent_s >= self.budget_s
+        cut_off = self.budget_s is not None and sum(self.runs) >= self.budget_s
         return self.complete_pairs >= self.pairs or (cut_off and not len(self.runs) % 2)
 
     def order(self, pair: int) -> tuple[Side, Side]:
         """Return the sides of a pair, from 1, in the order in which they run."""
-        is_new_first = random.Random(f"{self.seed}:{pair}").random() < 0.5  # noqa: PLR2004, S311  a coin, no secret
-        return ("new", "old") if is_new_first else ("old", "new")
+        return ORDERS[random.Random(f"{self.seed}:{pair}").random() >= 0.5]  # noqa: PLR2004, S311  a coin, no secret
 
     def next_run(self) -> tuple[int, Side]:
         """Return pair and side of the next run."""

@@ -24,8 +24,6 @@ from bench_common.host_info import Fact, HostText, ShortText
 from bench_master.verdicts.confounds import are_alike, shown
 from bench_master.verdicts.decision import Word
 
-FORMAT: Final = "weighbridge-certificate"
-VERSION: Final = 1
 DEFAULT_VALID_DAYS: Final = 30
 VOIDING: Final = (
     "machine_id",
@@ -64,7 +62,6 @@ class RunComparison(Struct, frozen=True):
     high: float | None
     """The ends of its interval."""
     carry_over: bool = False
-    """Whether a carry-over was found."""
 
 
 class RunMeasure(Struct, frozen=True):
@@ -203,16 +200,9 @@ class Certificate(Struct, frozen=True, kw_only=True):
     runs: tuple[CertifiedRun, ...] = field(default=())
 
     def sealed(self) -> Certificate:
-        """Return the certificate with its id."""
-        return replace(self, id=self._digest())
-
-    def is_intact(self) -> bool:
-        """Whether the id is that of the content."""
-        return self.id == self._digest()
-
-    def _digest(self) -> str:
+        """Return the certificate with the id of its content."""
         content = msgspec.json.encode(replace(self, id=""), order="deterministic")
-        return hashlib.sha256(content).hexdigest()[:_ID_DIGITS]
+        return replace(self, id=hashlib.sha256(content).hexdigest()[:_ID_DIGITS])
 
     @property
     def valid_until(self) -> datetime:
@@ -258,7 +248,7 @@ def load(path: Path) -> Certificate | None:
         return None
     except (msgspec.MsgspecError, OSError, ValueError) as error:
         raise UsageError(f"{path}: is no certificate: {error}; delete it, and run bench-master certify") from error
-    if not found.is_intact():
+    if found.id != found.sealed().id:
         raise UsageError(f"{path}: was changed: its id {found.id} is not that of its content; delete it")
     return found
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import mean
 from typing import Annotated, Final, Literal
 
 from msgspec import Struct
@@ -29,10 +30,9 @@ from bench_features.certify.certificate import (
     machine_of,
     save,
 )
-from bench_features.certify.evidence import Evidence
 from bench_features.certify.findings import PROMISED, certify_runs
 from bench_features.certify.page import markdown_lines, page_lines
-from bench_features.certify.runs import NATIVE, RunPlan, make_run, own_plan, plan_of
+from bench_features.certify.runs import NATIVE, Evidence, RunPlan, make_run, own_plan, plan_of
 from bench_master.commands.run_signals import interruptible
 from bench_master.formatting import format_span
 from bench_master.progress_message import progress_message
@@ -165,39 +165,25 @@ class Series:
     """The runs that are made, after those of a certificate that they are added to."""
 
     def __init__(self, options: Options, plan: RunPlan, before: Certificate | None) -> None:
-        self._options = options
-        self._plan = plan
-        self._before = before
+        self._options, self._plan, self._before = options, plan, before
+        self._machine = None if before is None else before.machine
         self._last: Evidence | None = None
         self.runs: list[CertifiedRun] = []
 
     def until(self, deadline_s: float, folder: Path) -> None:
         """Make runs until the next one would end after the deadline, on the monotonic clock; one at least."""
-        while not self.runs or time.monotonic() + self._typical_s() <= deadline_s:
+        while not self.runs or time.monotonic() + mean(run.took_s for run in self.runs) <= deadline_s:
             number = len(self.runs) + 1
             with progress_message(f"run {number}, {format_span(max(0.0, deadline_s - time.monotonic()))} left"):
                 found = make_run(self._plan, folder, number)
-            self._check(found)
-            self._last = found
+            machine = machine_of(found.fingerprint)
+            if changed := changed_properties(machine if self._machine is None else self._machine, machine):
+                raise InfrastructureError(f"the machine changed while it was certified: {'; '.join(changed)}")
+            self._last, self._machine = found, machine
             self.runs.append(found.run)
             words = ", ".join(one.word for one in found.run.comparisons)
             left = format_span(max(0.0, deadline_s - time.monotonic()))
             _say(self._options, f"run {number}: {words}, {format_span(found.run.took_s)}; {left} left")
-
-    def _typical_s(self) -> float:
-        return sum(run.took_s for run in self.runs) / len(self.runs)
-
-    def _check(self, found: Evidence) -> None:
-        """Raise an error for a machine that is not the one of the runs before."""
-        if self._last is not None:
-            known = machine_of(self._last.fingerprint)
-        elif self._before is not None:
-            known = dict(self._before.machine)
-        else:
-            return
-        changed = changed_properties(known, machine_of(found.fingerprint))
-        if changed:
-            raise InfrastructureError(f"the machine changed while it was certified: {'; '.join(changed)}")
 
     def certificate(self) -> Certificate:
         """Return the certificate of all runs."""
@@ -206,21 +192,17 @@ class Series:
         return certify_runs([*earlier, *self.runs], self._last, self._plan, self._options.valid)
 
 
-def _facts_here() -> dict[str, Fact]:
+def _kept() -> tuple[Path, Certificate | None, dict[str, Fact]]:
+    """Return the certificate of this machine, its file, and what the machine is now."""
     (answer,) = query_worker("--fingerprint")
-    facts: dict[str, Fact] = answer["facts"]
-    return facts
-
-
-def _kept(facts: dict[str, Fact]) -> tuple[Path, Certificate | None]:
-    path = kept_file(str(facts.get("hostname") or "unknown"), machine_of(facts))
-    return path, load(path)
+    machine = machine_of(answer["facts"])
+    path = kept_file(str(answer["facts"].get("hostname") or "unknown"), machine)
+    return path, load(path), machine
 
 
 def _to_be_continued(options: Options, plan: RunPlan) -> Certificate | None:
     """Return the certificate that runs are added to; None to begin one. Raises `UsageError` where they do not fit."""
-    facts = _facts_here()
-    path, found = _kept(facts)
+    path, found, machine = _kept()
     if found is None:
         _say(options, "this machine has no certificate yet: the runs begin one")
         return None
@@ -229,8 +211,7 @@ def _to_be_continued(options: Options, plan: RunPlan) -> Certificate | None:
             f"--between: {path} is of other runs ({found.jobs}, {found.rounds} rounds); ask for the same ones, or "
             "leave --between out to replace it"
         )
-    changed = changed_properties(found.machine, machine_of(facts))
-    if changed:
+    if changed := changed_properties(found.machine, machine):
         raise UsageError(
             f"--between: the machine is not what it was: {'; '.join(changed)}; leave --between out to begin anew"
         )
@@ -239,11 +220,10 @@ def _to_be_continued(options: Options, plan: RunPlan) -> Certificate | None:
 
 def _show(options: Options) -> int:
     """Print the certificate that is kept; return 1 if it does not hold any more."""
-    facts = _facts_here()
-    path, found = _kept(facts)
+    path, found, machine = _kept()
     if found is None:
         raise UsageError(f"{path}: this machine has no certificate; make one: bench-master certify")
-    void = found.why_void(machine_of(facts))
+    void = found.why_void(machine)
     if options.out is not None:
         save(found, options.out)
     _write(found, void, options)
@@ -255,12 +235,13 @@ def _write(certificate: Certificate, void: list[str], options: Options) -> None:
         shown = certificate if options.verbose else replace(certificate, runs=())
         sys.stdout.write(encode(shown).decode())
         return
+    form = markdown_lines if options.format == "markdown" else page_lines
+    text = "".join(f"{line}\n" for line in form(certificate, void, verbose=options.verbose))
     if options.format == "markdown":
-        lines = markdown_lines(certificate, void, verbose=options.verbose)
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.write(text)
         return
     with text_output(options.terminal, paged=True) as out:
-        out.write("".join(f"{line}\n" for line in page_lines(certificate, void, verbose=options.verbose)))
+        out.write(text)
 
 
 def _say(options: Options, text: str) -> None:

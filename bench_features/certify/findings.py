@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,13 +18,12 @@ from bench_features.certify.certificate import (
     CertifiedRun,
     FalseWords,
     ProbeFinding,
-    RunMeasure,
     machine_of,
 )
-from bench_features.certify.evidence import Evidence
-from bench_features.certify.runs import RunPlan
+from bench_features.certify.runs import Evidence, RunPlan
 from bench_master.analysis.occasions import occasion_numbers
 from bench_master.analysis.verdict_types import DIRECTED_WORDS
+from bench_master.reports.table import grouped
 from bench_master.verdicts.planning import smallest_effect
 from bench_master.verdicts.quantiles import quantile
 from bench_master.verdicts.spread import spread_of
@@ -56,8 +55,8 @@ def certify_runs(runs: Sequence[CertifiedRun], last: Evidence, plan: RunPlan, va
         occasions=len(set(numbers)),
         false_words=false_words(runs),
         measures=tuple(_measures(runs, numbers, last.rounds)),
-        place=_ratio(one.place for one in series),
-        carry_over=_ratio(one.carry_over for one in series),
+        place=bounded((one.place for one in series), math.expm1),
+        carry_over=bounded((one.carry_over for one in series), math.expm1),
         probe=probe_finding(runs),
         runs=tuple(runs),
     ).sealed()
@@ -89,11 +88,8 @@ def false_words(runs: Iterable[CertifiedRun]) -> FalseWords:
 
 def _measures(runs: Sequence[CertifiedRun], occasions: Sequence[int], rounds: int) -> Iterable[CertifiedMeasure]:
     """Yield what the runs say of each measure that all of them have."""
-    found: dict[tuple[str, str], list[tuple[int, RunMeasure]]] = {}
-    for occasion, run in zip(occasions, runs, strict=True):
-        for one in run.measures:
-            found.setdefault((one.treatment, one.measure), []).append((occasion, one))
-    for (treatment, measure), own in found.items():
+    every = [(occasion, one) for occasion, run in zip(occasions, runs, strict=True) for one in run.measures]
+    for (treatment, measure), own in grouped(every, lambda pair: (pair[1].treatment, pair[1].measure)).items():
         if len(own) < len(runs):
             continue
         each = [one for _, one in own]
@@ -136,33 +132,23 @@ def spreads(levels: Sequence[tuple[int, float]]) -> tuple[float | None, float | 
 
     The second one has the noise of the runs in it that each mean is of. None where there are no two of a kind.
     """
-    by_occasion: dict[int, list[float]] = {}
-    for occasion, level in levels:
-        by_occasion.setdefault(occasion, []).append(level)
-    several = [own for own in by_occasion.values() if len(own) > 1]
+    occasions = [[level for _, level in own] for own in grouped(levels, lambda pair: pair[0]).values()]
+    several = [own for own in occasions if len(own) > 1]
     within = pooled_sd([(float(np.std(own, ddof=1)), len(own) - 1) for own in several]) if several else None
-    means = [float(np.mean(own)) for own in by_occasion.values()]
+    means = [float(np.mean(own)) for own in occasions]
     return within, float(np.std(means, ddof=1)) if len(means) > 1 else None
 
 
 # -- order and probe ------------------------------------------------------------------------------------------------
 
 
-def _ratio(values: Iterable[float | None]) -> Bounded | None:
-    """Return differences of logarithms, one of each run, as a share with its interval; None without any."""
-    found = bounded(values)
-    if found is None:
-        return None
-    ends = [None if end is None else math.expm1(end) for end in (found.low, found.high)]
-    return Bounded(math.expm1(found.estimate), *ends)
-
-
-def bounded(values: Iterable[float | None]) -> Bounded | None:
-    """Return the middle of values with its exact interval by signed ranks; None without any."""
+def bounded(values: Iterable[float | None], form: Callable[[float], float] = float) -> Bounded | None:
+    """Return the middle of values with its exact interval by signed ranks, in a form; None without any."""
     found = spread_of([value for value in values if value is not None], log=False)
     if found is None:
         return None
-    return Bounded(found.middle, found.low, found.high) if found.is_interval else Bounded(found.middle, None, None)
+    low, high = (form(end) if found.is_interval else None for end in (found.low, found.high))
+    return Bounded(form(found.middle), low, high)
 
 
 def probe_finding(runs: Iterable[CertifiedRun]) -> ProbeFinding | None:

@@ -32,26 +32,16 @@ class CertifiedRuns(RunExtension):
         found: list[StoredCertificate] = []
         for host, fingerprint in hosts.items():
             machine = machine_of(fingerprint)
-            path = kept_file(str(fingerprint.get("hostname") or host), machine)
-            if not path.exists():
-                continue
-            from bench_features.certify.page import clause
-
             try:
-                certificate = load(path)
+                known = load(kept_file(str(fingerprint.get("hostname") or host), machine))
             except UsageError as error:
                 log.warning("%s", error)
                 continue
-            if certificate is not None:
-                found.append(
-                    {
-                        "host": host,
-                        "id": certificate.id,
-                        "created": certificate.created,
-                        "says": clause(certificate),
-                        "void": certificate.why_void(machine),
-                    }
-                )
+            if known is not None:
+                from bench_features.certify.page import clause
+
+                says, void = clause(known), known.why_void(machine)
+                found.append({"host": host, "id": known.id, "created": known.created, "says": says, "void": void})
         return found
 
 

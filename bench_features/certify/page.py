@@ -79,7 +79,7 @@ def _tables(certificate: Certificate) -> Iterator[Table]:
             words("measure", lambda one: one.measure),
             measured("value", lambda one: one.value, lambda one: one.unit),
             numbers("floor", lambda one: one.floor, format_share),
-            *(_least(count) for count in measures[0].detectable),
+            *map(_least, measures[0].detectable),
             numbers("runs", lambda one: one.between_runs, format_share, optional=True),
             numbers("days", lambda one: one.between_days, format_share, optional=True),
         ]

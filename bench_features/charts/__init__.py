@@ -1,7 +1,7 @@
 """Charts: pictures of a run, made from the report document and the stats file.
 
-Each is drawn by a function of the source, a width in pixels and a theme, which raises `NoChartError` where the run
-lacks its data. Nothing is drawn that misleads: no bar of a mean without spread, no smoothed line, no percentile of
+Each is drawn by a function of the source and an empty picture, which raises `NoChartError` where the run lacks its
+data. Nothing is drawn that misleads: no bar of a mean without spread, no smoothed line, no percentile of
 too few values, no area on an axis that does not begin at 0.
 """
 
@@ -68,9 +68,11 @@ NARROW: Final = 350
 
 def draw_chart(name: str, source: ChartSource, width: int = WIDE, theme: Theme = "page", **parts: Any) -> Picture:
     """Return a chart, or `parts` of it. Raises `UsageError` for an unknown name, `NoChartError` without its data."""
+    from bench_features.charts.layout import Chart
+
     check_choice(name, CHART_MODULES, what="chart")
-    draw = getattr(import_module(f"{__name__}.{CHART_MODULES[name]}"), f"draw_{name}")
-    picture: Picture = draw(source, width, theme, **parts)
+    picture = Chart(name, width, theme)
+    getattr(import_module(f"{__name__}.{CHART_MODULES[name]}"), f"draw_{name}")(source, picture, **parts)
     document = source.document
     if document.run_state != "complete":
         picture.caption = f"The run is {document.run_state}. {picture.caption}"

@@ -21,7 +21,6 @@ from bench_features.charts.layout import (
 from bench_features.charts.picture import Frame, text_width
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_value, plural
-from bench_master.reports.palette import Theme
 
 LEAST_ECDF: Final = 20
 JOB_NAMES: Final = frozenset({"job", "response"})
@@ -29,7 +28,6 @@ _ECDF: Final = 120.0
 _BESIDE: Final = 3
 """Medians that are written beside their marks."""
 _MEDIANS: Final = 140.0
-"""Width of a column of medians."""
 
 
 class _Lines(NamedTuple):
@@ -49,10 +47,9 @@ class _Lines(NamedTuple):
         return self.panel.styles[line.treatment]
 
 
-def _panels(source: ChartSource, least: int) -> list[_Lines]:
-    """Return the lines of each panel: one for each group of treatments and operation."""
+def _panels(source: ChartSource) -> list[_Lines]:
     found: list[_Lines] = []
-    full = [each for each in source.data.distributions() if each.n >= least]
+    full = [each for each in source.data.distributions() if each.n >= LEAST_ECDF]
     groups = source.panels({each.treatment for each in full})
     for group in groups:
         own = [each for place in group.grey_first for each in full if each.treatment == place]
@@ -63,42 +60,39 @@ def _panels(source: ChartSource, least: int) -> list[_Lines]:
     return found
 
 
-def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_ecdf(source: ChartSource, picture: Chart) -> None:
     """Draw the share of operations that took no longer, for each operation, on one axis of time."""
-    every = _panels(source, LEAST_ECDF)
+    every = _panels(source)
     if not every:
         raise NoChartError(f"no operation has {LEAST_ECDF} measured values")
     panels = every[:MOST_PANELS]
-    picture = Chart("ecdf", width, theme)
     picture.title = "Durations of each operation: whole distributions"
     picture.key([each.style(line) for each in panels for line in each.lines], lines=True)
+    every_line = [line for each in panels for line in each.lines]
     # Few medians fit beside their marks; more need a column of their own.
     listed = max(len(each.lines) for each in panels) > _BESIDE
     sizes = Counter(each.group for each in panels).values()
     # Two a row where three would leave one alone.
     columns = 1 if picture.is_narrow else 2 if listed or max(sizes) in (2, 4) else 3
     room = _MEDIANS if listed else 12.0
-    each_width = (width - 12) / columns
-    values = [value for each in panels for line in each.lines for value in line.seconds]
+    each_width = (picture.width - 12) / columns
+    values = [value for line in every_line for value in line.seconds]
     scale = logarithmic(values, 0, 1, "s")
     column, group = 0, ""
     for each in panels:
         if each.group != group:
-            picture.text(8, picture.extend(30) + 26, each.group, bold=True, size=13, room=width - 16)
+            picture.text(8, picture.extend(30) + 26, each.group, bold=True, size=13, room=picture.width - 16)
             column, group = 0, each.group
         if column == 0:
             top = picture.extend(_ECDF + 62.0) + 28
         left = 4 + column * each_width
         _draw_ecdf(picture, each, Frame(left + 46, left + each_width - room, top, top + _ECDF), scale, listed=listed)
         column = (column + 1) % columns
-    treatments = source.document.treatments
-    trials = sorted({treatments[line.treatment].trials.run for each in panels for line in each.lines})
-    failed = sum(
-        treatments[index].jobs.failed for index in {line.treatment for each in panels for line in each.lines}
-    )
+    drawn = [source.document.treatments[place] for place in {line.treatment for line in every_line}]
+    trials, failed = sorted(one.trials.run for one in drawn), sum(one.jobs.failed for one in drawn)
     picture.caption = (
         "Share that took no longer; the mark and the number are the median. "
-        f"{count_text(line.n for each in panels for line in each.lines)} a line, of "
+        f"{count_text(line.n for line in every_line)} a line, of "
         f"{' to '.join(dict.fromkeys((str(trials[0]), str(trials[-1]))))} trials (they are not independent), "
         f"{plural(failed, 'job')} failed and left out. Lower is better. One axis for all panels. "
         + scale.words("Time")
@@ -110,7 +104,6 @@ def draw_ecdf(source: ChartSource, width: int, theme: Theme) -> Chart:
         for each in panels
         for line in each.lines[:MOST_LINES]
     )
-    return picture
 
 
 def _draw_ecdf(picture: Chart, panel: _Lines, frame: Frame, scale: Scale, *, listed: bool) -> None:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from bench_common.safe_text import one_line
 from bench_features.charts.layout import Chart, ChartSource, NoChartError, count_text, left_out
 from bench_features.charts.picture import Frame, text_width
 from bench_features.charts.scales import Scale
-from bench_master.analysis.verdict_types import ComparisonReport, change_text, interval_text
+from bench_master.analysis.verdict_types import ComparisonReport, VerdictsReport, change_text, interval_text
 from bench_master.formatting import plural
-from bench_master.reports.palette import Theme, engine_hue
+from bench_master.reports.palette import engine_hue
 from bench_master.reports.verdict_text import FEWEST_ROUNDS, FULL_INTERVAL
 from bench_master.run_data.treatment_types import TreatmentReport
 
@@ -21,8 +20,7 @@ MOST_ROWS: Final = 80
 _TIMING_SHARE: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(NamedTuple):
     """A comparison turned so that more is worse; None is an open end."""
 
     comparison: ComparisonReport
@@ -64,15 +62,15 @@ def turn(comparison: ComparisonReport, treatments: Sequence[TreatmentReport]) ->
 def _timing_is_weak(comparison: ComparisonReport, treatments: Sequence[TreatmentReport]) -> bool:
     if comparison.unit != "s":
         return False
-    base = next((each for each in treatments if each.title == comparison.a), None)
-    if base is None or base.timing_error_p99_s is None:
-        return False
-    job = base.operations.get("job")
-    median = comparison.a_value if comparison.a_value is not None else job and job.percentiles_s.get("p50")
-    return bool(median) and base.timing_error_p99_s > _TIMING_SHARE * (median or 0.0)
+    for base in treatments:
+        if base.title == comparison.a and base.timing_error_p99_s is not None:
+            job = base.operations.get("job")
+            median = comparison.a_value if comparison.a_value is not None else job and job.percentiles_s.get("p50")
+            return bool(median) and base.timing_error_p99_s > _TIMING_SHARE * (median or 0.0)
+    return False
 
 
-def draw_forest(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_forest(source: ChartSource, picture: Chart) -> None:
     """Draw each comparison's ratio to the baseline with its interval, right is worse."""
     verdicts = source.document.verdicts
     if verdicts is None or not verdicts.comparisons:
@@ -84,9 +82,8 @@ def draw_forest(source: ChartSource, width: int, theme: Theme) -> Chart:
             "no comparison has a ratio: " + (verdicts.refused[0] if verdicts.refused else "see the text report")
         )
     rows = every[:MOST_ROWS]
-    picture = Chart("forest", width, theme)
     picture.title = f"Ratio to {_baseline(verdicts.comparisons)}"
-    narrow = picture.is_narrow
+    narrow, width = picture.is_narrow, picture.width
     several = len({each.measure for each in verdicts.comparisons}) > 1
     labels = [_row_label(comparison, several=several) for comparison, _ in rows]
     longest = max(text_width(one_line(label)) for label in labels)
@@ -108,16 +105,17 @@ def draw_forest(source: ChartSource, width: int, theme: Theme) -> Chart:
     picture.text((frame.left + frame.right) / 2, below, "ratio (log)", anchor="middle", ink="muted", size=11)
     for place, (label, (comparison, effect)) in enumerate(zip(labels, rows, strict=True)):
         y = frame.top + (place + (0.75 if narrow else 0.5)) * step
-        numbers = effect.text if effect else f"{comparison.word.lower()}: no ratio"
-        picture.row_words(frame, y, label, numbers)
+        picture.row_words(frame, y, label, effect.text if effect else f"{comparison.word.lower()}: no ratio")
         if effect:
             _draw_effect(picture, scale, y, effect, label)
-    picture.caption = _forest_caption(source, scale, rows, effects)
+    failed = plural(source.document.totals.failed, "job")
+    picture.caption = _forest_caption(verdicts, scale, effects, failed) + left_out(
+        len(rows), len(every), "comparisons"
+    )
     picture.description = "; ".join(
         f"{each.comparison.name} {each.comparison.group} {each.comparison.measure} {each.text}"
         for each in effects[:MOST_ROWS]
     )
-    return picture
 
 
 def _row_label(comparison: ComparisonReport, *, several: bool) -> str:
@@ -145,27 +143,15 @@ def _baseline(comparisons: Sequence[ComparisonReport]) -> str:
     names = list(dict.fromkeys(each.a for each in comparisons))
     engines = {part.removeprefix("engine=") for name in names for part in name.split() if part.startswith("engine=")}
     other = {str(each.labels.get("engine")) for each in comparisons}
-    return (
-        engines.pop()
-        if len(engines) == 1 and not engines & other
-        else names[0]
-        if len(names) == 1
-        else "the baseline"
-    )
+    if len(engines) == 1 and not engines & other:
+        return engines.pop()
+    return names[0] if len(names) == 1 else "the baseline"
 
 
-def _forest_caption(
-    source: ChartSource,
-    scale: Scale,
-    rows: Sequence[tuple[ComparisonReport, Effect | None]],
-    effects: Sequence[Effect],
-) -> str:
-    verdicts = source.document.verdicts
-    assert verdicts is not None
-    rounds = [each.comparison.rounds for each in effects]
+def _forest_caption(verdicts: VerdictsReport, scale: Scale, effects: Sequence[Effect], failed: str) -> str:
     parts = [
         f"{verdicts.question}. Each row is turned so that right is worse; {scale.words('ratio').lower()}",
-        f"{count_text(rounds)} rounds a row, {plural(source.document.totals.failed, 'job')} failed.",
+        f"{count_text(each.comparison.rounds for each in effects)} rounds a row, {failed} failed.",
     ]
     if any(each.is_interval for each in effects):
         level = max(each.comparison.confidence for each in effects)
@@ -181,4 +167,4 @@ def _forest_caption(
         )
     if verdicts.refused:
         parts.append("Refused: " + "; ".join(verdicts.refused[:2]) + ".")
-    return " ".join(parts) + left_out(len(rows), len(verdicts.comparisons), "comparisons")
+    return " ".join(parts)

@@ -11,7 +11,6 @@ from bench_features.charts.layout import Chart, ChartSource, NoChartError, left_
 from bench_features.charts.picture import Frame, text_width
 from bench_features.charts.scales import Scale, linear
 from bench_master.formatting import format_value
-from bench_master.reports.palette import Theme
 
 MOST_HOSTS: Final = 4
 CPU_OPACITIES: Final = (0.85, 0.6, 0.35, 0.15)
@@ -25,14 +24,14 @@ _STRIPS: Final = (
 )
 
 
-def draw_host(source: ChartSource, width: int, theme: Theme, *, cpu: bool = True, strips: bool = True) -> Chart:
+def draw_host(source: ChartSource, picture: Chart, *, cpu: bool = True, strips: bool = True) -> None:
     """Draw each host: its CPU, and below it its memory, disk and network in strips; or one of the two alone."""
     data = source.data
     every = [host for host in data.hosts() if any(state in host.columns for state in CPU_STATES)]
     if not every:
         raise NoChartError("no host was sampled (--sampling-interval)")
     hosts = every[:MOST_HOSTS]
-    picture = Chart("host" if cpu else "host-more", width, theme)
+    picture.name = "host" if cpu else "host-more"
     picture.title = "The hosts during the run" if cpu else "Memory, disk and network of the hosts"
     picture.key([source.styles[place] for place in dict.fromkeys(mark.treatment for mark in source.trials)])
     said: list[str] = []
@@ -52,7 +51,6 @@ def draw_host(source: ChartSource, width: int, theme: Theme, *, cpu: bool = True
         + " ".join(["", *dict.fromkeys(said)])
         + left_out(len(hosts), len(every), "hosts")
     )
-    return picture
 
 
 def _draw_host(picture: Chart, host: HostReadings, source: ChartSource, *, cpu: bool, strips: bool) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from bench_common.errors import UsageError
@@ -64,7 +63,7 @@ class ReportCharts(Charts):
             # What is looked for first of a host is the processor; the rest is folded.
             found = _of_page(name, source, strips=False) if name == "host" else _of_page(name, source)
             if found is not None:
-                yield replace(found, more=_of_page(name, source, cpu=False)) if name == "host" else found
+                yield found._replace(more=_of_page(name, source, cpu=False)) if name == "host" else found
 
     def remarks(self, document: ReportDocument) -> tuple[str, str]:
         """Return what is left out of many treatments, and where warm-up is shown."""

@@ -7,7 +7,6 @@ panels has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -44,10 +43,7 @@ class ChartSource:
     """A run to draw: its report document, and what charts need beyond that, made when first asked for."""
 
     def __init__(
-        self,
-        document: ReportDocument,
-        run: MeasuredRun | None = None,
-        choice: ChartChoice = _NO_CHOICE,
+        self, document: ReportDocument, run: MeasuredRun | None = None, choice: ChartChoice = _NO_CHOICE
     ) -> None:
         self.document = document
         self.choice = choice
@@ -81,6 +77,10 @@ class ChartSource:
         """Each trial, in the order in which they began."""
         return self.data.trials(self.metrics)
 
+    def measured(self, place: int) -> list[TrialMark]:
+        """Return the trials of a treatment, without those of warm-up."""
+        return [mark for mark in self.trials if mark.treatment == place and not mark.warmup]
+
     @cached_property
     def values(self) -> dict[tuple[int, str], dict[int, float]]:
         """By treatment and metric: the mean of each trial, warm-up included."""
@@ -109,20 +109,15 @@ class ChartSource:
     def styles(self) -> list[Style]:
         """How each treatment is drawn in every chart: by its engine, and its environment if there are several."""
         several = len({each.get("environment") for each in self._labels}) > 1
-        names = [
-            (str(each.get("engine", "")), *((str(each.get("environment", "")),) if several else ()))
-            for each in self._labels
-        ]
-        known = {name: place for place, name in enumerate(dict.fromkeys(names))}
-        return [
-            Style(
-                one_line(" ".join(name)),
-                engine_hue(name[0]),
-                known[name] % len(SHAPES),
-                DASHES[known[name] % len(DASHES)],
+        keys = ("engine", "environment") if several else ("engine",)
+        names = [tuple(str(each.get(key, "")) for key in keys) for each in self._labels]
+        styles = {
+            name: Style(
+                one_line(" ".join(name)), engine_hue(name[0]), place % len(SHAPES), DASHES[place % len(DASHES)]
             )
-            for name in names
-        ]
+            for place, name in enumerate(dict.fromkeys(names))
+        }
+        return [styles[name] for name in names]
 
     def panels(self, keep: Collection[int], without: Collection[str] = ()) -> list[Panel]:
         """Return the treatments in `keep` in panels, in the order of the plan; labels in `without` part no panels."""
@@ -138,18 +133,17 @@ class ChartSource:
                 words = ", ".join(
                     str(each.get(key)) if key == "job" else f"{key} {each[key]}" for key in varying if key in each
                 )
-                panel = found.setdefault(name, Panel(words or str(each.get("job", ""))))
+                panel = found.setdefault(name, Panel(words or str(each.get("job", "")), {}))
                 panel.styles[place] = self.styles[place]
         for panel in found.values():
             names = panel.names
             if len(names) > MOST_LINES:
                 grey = [place for place, one in panel.styles.items() if one.label not in (names[0], names[-1])]
-                panel.styles.update({place: replace(panel.styles[place], hue=GREY) for place in grey})
+                panel.styles.update({place: panel.styles[place]._replace(hue=GREY) for place in grey})
         return list(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """How a treatment is drawn."""
 
     label: str
@@ -159,12 +153,11 @@ class Style:
     dash: str
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(NamedTuple):
     """Treatments that differ in engine and environment alone."""
 
     title: str
-    styles: dict[int, Style] = field(default_factory=dict)
+    styles: dict[int, Style]
     """How each of its treatments is drawn here: in its colour, or grey where there are too many."""
 
     @property
@@ -225,7 +218,6 @@ class KeyEntry(NamedTuple):
     words: str
     ink: str
     mark: float
-    """How wide the mark is."""
     draw: Callable[[float, float], None]
     """Draws the mark from this x on, with this y as the baseline of the words."""
 
@@ -241,7 +233,6 @@ class Mark(NamedTuple):
     dash: str = ""
     """That of the bar."""
     specks: Sequence[Point] = ()
-    """The single values."""
 
 
 class Chart(Picture):

@@ -6,7 +6,6 @@ Values are marks with their spread on an axis of numbers, or in rows.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -27,7 +26,6 @@ from bench_features.charts.picture import text_width
 from bench_features.charts.scales import Scale, log_if_wide
 from bench_features.charts.scaling import COUNT_LABELS
 from bench_master.formatting import format_value, plural
-from bench_master.reports.palette import Theme
 from bench_master.reports.table import varying_labels
 from bench_master.run_data.treatment_types import SampleReport
 
@@ -38,8 +36,7 @@ _BESIDE: Final = 13.0
 """Pixels between marks of two engines at one value of the factor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """What one treatment measured."""
 
     center: float
@@ -50,8 +47,7 @@ class Spot:
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(NamedTuple):
     """A metric of some treatments."""
 
     name: str
@@ -66,24 +62,20 @@ class Measure:
         return f"{axis_title(self.name, self.unit)}{better}"
 
 
-def draw_metrics(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_metrics(source: ChartSource, picture: Chart) -> None:
     """Draw the metrics of workloads, each trial of it, by the factor that the scenario varies."""
     measures = _measures(source)
     if not measures:
         raise NoChartError("no workload reported a metric")
-    picture = Chart("metrics", width, theme)
     said = _draw_measures(picture, source, measures)
     names = [each.name for each in measures]
     picture.title = f"{', '.join(names[:2])}{' and others' if len(names) > 2 else ''}{picture.title}"  # noqa: PLR2004
     trials = count_text(spot.n for each in measures for spot in each.spots.values())
     failed = plural(source.document.totals.failed, "job")
-    parts = [
-        "Mark: the median of the trials; bar: their range; small: each trial.",
-        *said,
-        f"{trials} trials a mark; {failed} failed, which no mark contains.",
-    ]
-    picture.caption = " ".join(parts)
-    return picture
+    picture.caption = (
+        f"Mark: the median of the trials; bar: their range; small: each trial. {' '.join(said)} {trials} trials a "
+        f"mark; {failed} failed, which no mark contains."
+    )
 
 
 def _measures(source: ChartSource) -> list[Measure]:
@@ -112,50 +104,33 @@ def _measures(source: ChartSource) -> list[Measure]:
     ]
 
 
-def draw_overhead(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_overhead(source: ChartSource, picture: Chart) -> None:
     """Draw the memory and CPU that the engines' own processes used."""
     reports = source.document.treatments
-    used = {place: each.overhead for place, each in enumerate(reports) if each.overhead is not None}
-    readings = {
-        "Memory": {place: each.memory for place, each in used.items() if each.memory is not None},
-        "CPU": {place: each.cpu_percent for place, each in used.items() if each.cpu_percent is not None},
-    }
-    measures = [
-        Measure(name, "B" if name.startswith("Memory") else "%", "lower", spots)
-        for name, own in readings.items()
-        for spots in [{place: _range(each) for place, each in own.items()}]
-        if spots
-    ]
+    measures = []
+    for name, unit, field in (("Memory", "B", "memory"), ("CPU", "%", "cpu_percent")):
+        readings = {place: getattr(each.overhead, field, None) for place, each in enumerate(reports)}
+        if spots := {place: _range(each) for place, each in readings.items() if each is not None}:
+            measures.append(Measure(name, unit, "lower", spots))
     if not measures:
         raise NoChartError("the engines' own processes were not sampled (--overhead)")
-    picture = Chart("overhead", width, theme)
     said = _draw_measures(picture, source, measures)
     picture.title = f"What the engines' own processes used{picture.title}"
-    picture.caption = " ".join(
-        [
-            "Mark: the mean over the measured trials; bar: from the smallest to the largest reading.",
-            "100 % is one CPU.",
-            *said,
-            f"{count_text(spot.n for each in measures for spot in each.spots.values())} readings a mark.",
-        ]
+    picture.caption = (
+        "Mark: the mean over the measured trials; bar: from the smallest to the largest reading. 100 % is one CPU. "
+        f"{' '.join(said)} {count_text(spot.n for each in measures for spot in each.spots.values())} readings a mark."
     )
-    return picture
 
 
 def _range(reading: SampleReport) -> Spot:
-    mean = reading.mean
-    low = mean if reading.min is None else reading.min
-    return Spot(mean, low, mean if reading.max is None else reading.max, (), reading.n)
+    low, high = (reading.mean if end is None else end for end in (reading.min, reading.max))
+    return Spot(reading.mean, low, high, (), reading.n)
 
 
 def _draw_measures(picture: Chart, source: ChartSource, measures: Sequence[Measure]) -> list[str]:
     """Draw the panels of all measures; return what the caption says of their axes. The title says by what."""
     factors = {measure.name: find_factor(source, measure.spots) for measure in measures}
-    every = [
-        (measure, panel)
-        for measure in measures
-        for panel in factor_panels(source, measure.spots, factors[measure.name])
-    ]
+    every = [(each, panel) for each in measures for panel in factor_panels(source, each.spots, factors[each.name])]
     by = " and ".join(filter(None, dict.fromkeys(factors.values())))
     picture.title = f" by {by}" if by else ""
     picture.key([source.styles[place] for measure in measures for place in measure.spots])
@@ -166,16 +141,12 @@ def _draw_measures(picture: Chart, source: ChartSource, measures: Sequence[Measu
         shared = _scale_of([_values(measure, panel) for panel in panels])
         if len(panels) > 1:
             # Said once, so that the titles of the panels are short: they must be read on a telephone, too.
-            top = picture.extend(24)
-            picture.text(8, top + 18, measure.title, size=13, bold=True, room=picture.width - 16)
+            picture.text(8, picture.extend(24) + 18, measure.title, size=13, bold=True, room=picture.width - 16)
         for panel in panels:
             values = shared or _values(measure, panel)
             title = panel.title if len(panels) > 1 else measure.title
-            if panel.levels:
-                factor = factors[measure.name]
-                said.append(_draw_levels(picture, source, measure, panel.levels, factor, values, title))
-            else:
-                said.append(_draw_rows(picture, source, measure, panel.rows, values, title))
+            draw = _draw_levels if panel.levels else _draw_rows
+            said.append(draw(picture, source, measure, panel, values, title))
         if len(panels) > 1 and not shared:
             said.append(f"{measure.name}: the axes of the panels differ.")
         elif len(panels) > 1:
@@ -201,34 +172,28 @@ def _scale_of(panels: Sequence[Sequence[float]]) -> list[float] | None:
 
 
 def _draw_levels(
-    picture: Chart,
-    source: ChartSource,
-    measure: Measure,
-    own_levels: Mapping[int, float],
-    factor: str,
-    values: list[float],
-    title: str,
+    picture: Chart, source: ChartSource, measure: Measure, panel: FactorPanel, values: list[float], title: str
 ) -> str:
     frame = picture.panel(170.0, left=64.0 if picture.is_narrow else 78.0, right=18.0, title=title)
     scale = log_if_wide(values, frame.bottom, frame.top, measure.unit, beyond=10.0)
-    levels = sorted(set(own_levels.values()))
+    levels = sorted(set(panel.levels.values()))
     wide = levels[-1] / levels[0] > _WIDE
     room = (levels[-1] / levels[0]) ** 0.06 if wide else (levels[-1] - levels[0]) * 0.06
     ends = (levels[0] / room, levels[-1] * room) if wide else (levels[0] - room, levels[-1] + room)
     across = Scale(*ends, frame.left, frame.right, log=wide, levels=levels)
-    picture.axes(frame, across, scale, f"{factor}{' (log)' if wide else ''}")
-    styles = list(dict.fromkeys(source.styles[place] for place in own_levels))
+    picture.axes(frame, across, scale, f"{panel.factor}{' (log)' if wide else ''}")
+    styles = list(dict.fromkeys(source.styles[place] for place in panel.levels))
     gaps = [across(right) - across(left) for left, right in pairwise(levels)]
     beside = min(_BESIDE, min(gaps) / (len(styles) + 0.5))
     for order, style in enumerate(styles):
         # Marks of different engines at one level stand beside each other.
         aside = (order - (len(styles) - 1) / 2) * beside
         marks = []
-        for level, place in sorted((level, place) for place, level in own_levels.items()):
+        for level, place in sorted((level, place) for place, level in panel.levels.items()):
             if source.styles[place] == style:
                 x, spot = across(level) + aside, measure.spots[place]
                 own = [(x + beside / 2, scale(value)) for value in spot.values if len(spot.values) > 1]
-                tip = f"{style.label}, {factor} {level:g}: {_words(source, measure, spot, place)}"
+                tip = f"{style.label}, {panel.factor} {level:g}: {_words(source, measure, spot, place)}"
                 marks.append(Mark(x, scale(spot.center), (scale(spot.low), scale(spot.high)), tip, specks=own))
         picture.line([(mark.x, mark.y) for mark in marks], style.hue, width=1.4, dash=style.dash)
         picture.marks(style, marks)
@@ -242,9 +207,9 @@ def _words(source: ChartSource, measure: Measure, spot: Spot, place: int) -> str
 
 
 def _draw_rows(
-    picture: Chart, source: ChartSource, measure: Measure, every: Mapping[int, str], values: list[float], title: str
+    picture: Chart, source: ChartSource, measure: Measure, panel: FactorPanel, values: list[float], title: str
 ) -> str:
-    rows, narrow = list(every.items())[:MOST_ROWS], picture.is_narrow
+    rows, narrow = list(panel.rows.items())[:MOST_ROWS], picture.is_narrow
     step, left, right = 40.0, 14.0, 14.0
     if not narrow:
         longest = max(text_width(label) for _, label in rows) + 20.0
@@ -267,7 +232,7 @@ def _draw_rows(
             picture.specks([(scale(value), y + 7) for value in spot.values], style.hue, size=3.2, opacity=0.7)
         tip = f"{label}: {_words(source, measure, spot, place)}"
         picture.mark(scale(spot.center), y, style.shape, style.hue, tip=tip)
-    return scale.words(measure.name) + left_out(len(rows), len(every), "rows")
+    return scale.words(measure.name) + left_out(len(rows), len(panel.rows), "rows")
 
 
 # -- what the scenario varies ----------------------------------------------------------------------------------------
@@ -286,6 +251,7 @@ class FactorPanel(NamedTuple):
     title: str
     rows: Mapping[int, str] = {}
     levels: Mapping[int, float] = {}
+    factor: str = ""
 
 
 def find_factor(source: ChartSource, keep: Collection[int]) -> str:
@@ -325,7 +291,7 @@ def factor_panels(source: ChartSource, keep: Collection[int], factor: str) -> li
         if numbers:
             levels = {place: numbers[place] for place in places if place in numbers}
             if len(set(levels.values())) >= _TWO:
-                found.append(FactorPanel(panel.title, levels=levels))
+                found.append(FactorPanel(panel.title, levels=levels, factor=factor))
                 places = [place for place in places if place not in numbers]
             rows = _rows(labels, places)
         else:
@@ -347,10 +313,8 @@ def _by_baseline(source: ChartSource, keep: Collection[int]) -> list[list[int]]:
     members = [place for group in found for place in group]
     if len(members) == len(set(members)) == len(keep):
         return [group for group in found if group]
-    jobs: dict[str, list[int]] = {}
-    for place in sorted(keep):
-        jobs.setdefault(str(source.document.treatments[place].treatment.get("job", "")), []).append(place)
-    return list(jobs.values())
+    jobs = {place: str(source.document.treatments[place].treatment.get("job", "")) for place in sorted(keep)}
+    return [[place for place, job in jobs.items() if job == own] for own in dict.fromkeys(jobs.values())]
 
 
 def _rows(labels: Mapping[int, Mapping[str, Any]], places: Collection[int], first: str = "engine") -> dict[int, str]:

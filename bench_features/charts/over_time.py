@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from bench_features.charts.chart_sums import TIME_BINS, ChartSums
+from bench_features.charts.chart_sums import TIME_BINS, ChartSums, Values
 from bench_features.charts.layout import (
     MOST_PANELS,
     Chart,
@@ -20,7 +19,6 @@ from bench_features.charts.layout import (
 )
 from bench_features.charts.scales import Scale, linear
 from bench_master.formatting import format_value, plural
-from bench_master.reports.palette import Theme
 
 LEAST_JOBS: Final = 10
 """Jobs of a step on average: with fewer the rate is that of chance."""
@@ -34,10 +32,9 @@ _LEAST_COVER: Final = 0.5
 """Of a step that trials of a treatment fill less, the rate is not drawn."""
 
 
-def draw_rate(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_rate(source: ChartSource, picture: Chart) -> None:
     """Draw the jobs done per second over the time of the run, each treatment while its trials ran."""
     data = source.data
-    picture = Chart("rate", width, theme)
     steps = _steps(source)
     if not steps:
         raise NoChartError(
@@ -63,7 +60,6 @@ def draw_rate(source: ChartSource, width: int, theme: Theme) -> Chart:
         *dict.fromkeys(said),
     ]
     picture.caption = " ".join(parts) + caption_end(panels, every)
-    return picture
 
 
 def _steps(source: ChartSource) -> int:
@@ -81,19 +77,18 @@ def _steps(source: ChartSource) -> int:
     return 0
 
 
-def _cover(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float64]:
+def _cover(source: ChartSource, place: int, steps: int) -> Values:
     """Return how many seconds of each step measured trials of a treatment ran."""
     duration_s = source.data.duration_s
     edges = np.linspace(0.0, duration_s, steps + 1)
     seconds = np.zeros(steps)
-    for mark in source.trials:
-        if mark.treatment == place and not mark.warmup:
-            end = duration_s if mark.end_s is None else mark.end_s
-            seconds += np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], mark.begin_s), 0.0, None)
+    for mark in source.measured(place):
+        end = duration_s if mark.end_s is None else mark.end_s
+        seconds += np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], mark.begin_s), 0.0, None)
     return seconds
 
 
-def _rates(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float64]:
+def _rates(source: ChartSource, place: int, steps: int) -> Values:
     """Return the jobs per second of each step; NaN where no trial of the treatment ran."""
     data = source.data
     counts = data.done[place].reshape(steps, -1).sum(axis=1)
@@ -102,15 +97,8 @@ def _rates(source: ChartSource, place: int, steps: int) -> npt.NDArray[np.float6
     return np.where(ran, counts / np.where(ran, cover, 1.0), np.nan)
 
 
-def _draw_panel(
-    picture: Chart,
-    data: ChartSums,
-    panel: Panel,
-    rates: dict[int, npt.NDArray[np.float64]],
-    highest: float,
-) -> str:
-    title = ": ".join(filter(None, (panel.title, "jobs per second")))
-    frame = picture.panel(140.0, title=title)
+def _draw_panel(picture: Chart, data: ChartSums, panel: Panel, rates: dict[int, Values], highest: float) -> str:
+    frame = picture.panel(140.0, title=": ".join(filter(None, (panel.title, "jobs per second"))))
     scale = linear([highest], frame.bottom, frame.top)
     times = Scale(0.0, data.duration_s, frame.left, frame.right, "s")
     picture.axes(frame, times, scale, "since the run began")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from bench_features.charts.distributions import JOB_NAMES
 from bench_features.charts.layout import MOST_PANELS, Chart, ChartSource, NoChartError, Panel, count_text, left_out
 from bench_features.charts.picture import text_width
 from bench_features.charts.scales import Scale, linear, logarithmic
 from bench_master.formatting import format_value
-from bench_master.reports.palette import Theme
 from bench_master.run_data.treatment_types import TreatmentReport
 
 CRUSHED: Final = 20.0
 """Where the longest life cycle is so many times the shortest, bars of the shortest cannot be seen."""
 
 
-def _phases(treatment: TreatmentReport) -> list[tuple[str, float, int]]:
+_Phases: TypeAlias = list[tuple[str, float, int]]
+
+
+def _phases(treatment: TreatmentReport) -> _Phases:
     """Return the operations of a life cycle with their mean in seconds and their number, in order."""
     if treatment.objects is not None:
         return []  # alternatives to each other, and no phases
@@ -27,7 +29,7 @@ def _phases(treatment: TreatmentReport) -> list[tuple[str, float, int]]:
     ]
 
 
-def draw_phases(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_phases(source: ChartSource, picture: Chart) -> None:
     """Draw the mean time of each phase of a life cycle: stacked, or as dots where bars could not be seen."""
     phases = {place: _phases(each) for place, each in enumerate(source.document.treatments)}
     keep = {place for place, found in phases.items() if len(found) > 1}
@@ -35,27 +37,20 @@ def draw_phases(source: ChartSource, width: int, theme: Theme) -> Chart:
         raise NoChartError("no job has two operations that follow each other")
     every = source.panels(keep)
     panels = every[:MOST_PANELS]
-    picture = Chart("phases", width, theme)
     picture.title = "Where the time of a job goes"
     said: dict[str, list[str]] = {}
-    dots = False
-    keyed = {panel.title: _is_crushed(panel, phases) for panel in panels}
-    if any(keyed.values()):
-        picture.key([source.styles[place] for panel in panels if keyed[panel.title] for place in panel.treatments])
+    dots = [panel for panel in panels if _is_crushed(panel, phases)]
+    if dots:
+        picture.key([source.styles[place] for panel in dots for place in panel.treatments])
     for panel in panels:
-        if keyed[panel.title]:
-            scale, dots = _draw_dots(picture, source, panel, phases), True
-        else:
-            scale = _draw_bars(picture, source, panel, phases)
+        scale = (_draw_dots if panel in dots else _draw_bars)(picture, source, panel, phases)
         said.setdefault(scale.words("time").partition(": ")[2], []).append(panel.title)
     counts = [n for place in keep for _, _, n in phases[place]]
-    order = ", ".join(
-        dict.fromkeys(name for panel in panels for place in panel.treatments for name, _, _ in phases[place])
-    )
+    places = [place for panel in panels for place in panel.treatments]
+    order = ", ".join(dict.fromkeys(name for place in places for name, _, _ in phases[place]))
     picture.caption = (
-        "Means, because they add up (medians do not); the table of operations has the medians. Order "
-        "is that of execution; "
-        "what the harness did in between is left out."
+        "Means, because they add up (medians do not); the table of operations has the medians. Order is that of "
+        "execution; what the harness did in between is left out."
         + (f" Dots where the longest sum is more than {CRUSHED:g} times the shortest." if dots else "")
         + f" Phases of a job: {order}. {count_text(counts)} a phase, {source.document.totals.failed} "
         "jobs failed. Lower is better. "
@@ -69,22 +64,17 @@ def draw_phases(source: ChartSource, width: int, theme: Theme) -> Chart:
     picture.description = "; ".join(
         f"{source.document.treatments[place].title}: "
         + ", ".join(f"{name} {format_value(mean, 's')}" for name, mean, _ in phases[place])
-        for panel in panels
-        for place in panel.treatments
+        for place in places
     )
-    return picture
 
 
-def _is_crushed(panel: Panel, phases: dict[int, list[tuple[str, float, int]]]) -> bool:
+def _is_crushed(panel: Panel, phases: dict[int, _Phases]) -> bool:
     sums = [sum(mean for _, mean, _ in phases[place]) for place in panel.treatments]
     return min(sums) <= 0 or max(sums) / min(sums) > CRUSHED
 
 
-def _draw_bars(
-    picture: Chart, source: ChartSource, panel: Panel, phases: dict[int, list[tuple[str, float, int]]]
-) -> Scale:
-    left = 84.0 if picture.is_narrow else 120.0
-    row = 44.0
+def _draw_bars(picture: Chart, source: ChartSource, panel: Panel, phases: dict[int, _Phases]) -> Scale:
+    left, row = 84.0 if picture.is_narrow else 120.0, 44.0
     frame = picture.panel(row * len(panel.treatments), left=left, right=70.0, title=panel.title or "time")
     scale = linear(
         [sum(mean for _, mean, _ in phases[place]) for place in panel.treatments], frame.left, frame.right, "s"
@@ -110,9 +100,7 @@ def _draw_bars(
     return scale
 
 
-def _draw_dots(
-    picture: Chart, source: ChartSource, panel: Panel, phases: dict[int, list[tuple[str, float, int]]]
-) -> Scale:
+def _draw_dots(picture: Chart, source: ChartSource, panel: Panel, phases: dict[int, _Phases]) -> Scale:
     names = list(dict.fromkeys(name for place in panel.treatments for name, _, _ in phases[place]))
     left = 84.0 if picture.is_narrow else 120.0
     frame = picture.panel(24.0 * len(names), left=left, right=18.0, title=panel.title or "time")

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 from xml.sax.saxutils import escape, quoteattr
 
 from bench_common.safe_text import one_line, shorten
@@ -49,16 +48,12 @@ _WIDE: Final = 105
 
 def text_width(text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> float:
     """Return how wide a text is at most, in pixels."""
-    hundredths = sum(_letter_width(letter) for letter in text)
-    return hundredths * size / 100 * (BOLD if bold else 1.0)
+    return sum(map(_letter_width, text)) * size / 100 * (BOLD if bold else 1.0)
 
 
 def _letter_width(letter: str) -> int:
-    known = _WIDTHS.get(letter)
-    if known is not None:
-        return known
-    if unicodedata.combining(letter):
-        return 0
+    if letter in _WIDTHS or unicodedata.combining(letter):
+        return _WIDTHS.get(letter, 0)
     return _WIDE if unicodedata.east_asian_width(letter) in "WF" or ord(letter) > 0xFFFF else _OTHER  # noqa: PLR2004
 
 
@@ -89,8 +84,7 @@ def wrap_text(text: str, room: float, size: float = TEXT_SIZE, *, lines: int = 4
     return [*found, line] if line else found
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """The box of a text, in pixels."""
 
     x0: float
@@ -104,8 +98,7 @@ class Box:
         return self.x0 < other.x1 and other.x0 < self.x1 and self.y0 < other.y1 and other.y0 < self.y1
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """The rectangle that the data of a panel are drawn in; `bottom` is the larger y."""
 
     left: float
@@ -224,9 +217,7 @@ class Picture:
 
     def svg(self, *, standalone: bool = False) -> str:
         """Return the picture as SVG. If `standalone`, title and caption are written in it, as a file of its own."""
-        body, height = list(self._items), self.height
-        if standalone:
-            body, height = self._with_caption()
+        body, height = self._with_caption() if standalone else (self._items, self.height)
         key = quoteattr(f"{self.name}-{self.width}")[1:-1]
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {height:.0f}" '
@@ -240,7 +231,6 @@ class Picture:
         )
 
     def _with_caption(self) -> tuple[list[str], float]:
-        """Return the marks below a title and above the caption, and the height of all."""
         head, tail = Picture("", self.width, self.theme), Picture("", self.width, self.theme)
         head.text(8, 18, self.title, size=14, bold=True, room=self.width - 16)
         lines = wrap_text(shorten(one_line(self.caption), LONGEST_WORDS), self.width - 16, 11)
@@ -248,9 +238,8 @@ class Picture:
             tail.text(8, 14 + place * 15, line, ink="muted", size=11)
         top, below = 28.0, 28.0 + self.height
         height = below + 15 * len(lines) + 12
-        ground = f'<rect width="{self.width}" height="{height:.0f}" fill="{self._colour("ground")}"/>'
         return [
-            ground,
+            f'<rect width="{self.width}" height="{height:.0f}" fill="{self._colour("ground")}"/>',
             *head._items,
             f'<g transform="translate(0 {top:g})">',
             *self._items,

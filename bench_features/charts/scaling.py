@@ -18,7 +18,7 @@ from bench_features.charts.layout import (
     count_text,
 )
 from bench_features.charts.scales import Scale, logarithmic
-from bench_master.reports.palette import Theme
+from bench_master.reports.table import grouped
 from bench_master.verdicts.spread import ALPHA, Spread, spread_of
 
 COUNT_LABELS: Final = ("concurrency", "threads", "clients")
@@ -29,7 +29,6 @@ _RATES, _TIMES = 160.0, 110.0
 
 
 def _spread_words(spreads: Sequence[Spread]) -> str:
-    """Return sentences for a caption on what the bars of these spreads are."""
     parts = []
     if any(each.is_interval for each in spreads):
         parts.append(f"Solid bar: {100 * (1 - ALPHA):.0f} % interval over the trials (signed ranks).")
@@ -39,7 +38,6 @@ def _spread_words(spreads: Sequence[Spread]) -> str:
 
 
 def _counted(source: ChartSource) -> tuple[str, dict[int, float]]:
-    """Return the label that varies, and its number for each treatment."""
     for name in COUNT_LABELS:
         found = {
             place: float(value)
@@ -52,16 +50,13 @@ def _counted(source: ChartSource) -> tuple[str, dict[int, float]]:
     return "", {}
 
 
-def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_scaling(source: ChartSource, picture: Chart) -> None:
     """Draw jobs per second and the 95th percentile of job times by the number at once."""
     name, counts = _counted(source)
-    every = [
-        panel for panel in source.panels(counts, (name,)) if len({counts[place] for place in panel.treatments}) > 1
-    ]
+    every = [panel for panel in source.panels(counts, (name,)) if len({*map(counts.get, panel.treatments)}) > 1]
     if not every:
         raise NoChartError(f"the scenario varies none of {', '.join(COUNT_LABELS)}")
     panels = every[:MOST_PANELS]
-    picture = Chart("scaling", width, theme)
     picture.title = f"Jobs per second by {name}"
     room = picture.room_for_labels(panels, _TIMES, lines=True)
     treatments = source.document.treatments
@@ -69,22 +64,20 @@ def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Chart:
     spreads: list[Spread] = []
     for panel in panels:
         title = f"{panel.title}: " if panel.title else ""
-        rates, tips = {}, {}
-        for place in panel.treatments:
-            found, report = spread_of(_rates(source, place), log=True), treatments[place]
-            if found is not None:
-                rates[place] = found
-                tips[place] = (
-                    f"{panel.styles[place].label}, {name} {counts[place]:g}: {found.middle:.3g} jobs/s "
-                    f"({found.low:.3g} to {found.high:.3g}), {report.jobs.done} done, {report.jobs.failed} failed"
-                )
+        found = {place: spread_of(_rates(source, place), log=True) for place in panel.treatments}
+        rates = {place: one for place, one in found.items() if one is not None}
+        tips = {
+            place: f"{panel.styles[place].label}, {name} {counts[place]:g}: {one.middle:.3g} jobs/s ({one.low:.3g} "
+            f"to {one.high:.3g}), {treatments[place].jobs.done} done, {treatments[place].jobs.failed} failed"
+            for place, one in rates.items()
+        }
         spreads += rates.values()
         jobs = {place: treatments[place].operations.get("job") for place in panel.treatments}
         tails = {place: job.percentiles_s.get("p95") for place, job in jobs.items() if job is not None}
         times = {place: Spread(value, value, value, True) for place, value in tails.items() if value}
-        for what, unit, height, values, heading in (
-            ("Rate", "", _RATES, rates, f"{title}jobs per second"),
-            ("Time", "s", _TIMES, times, f"{title}p95 of job times"),
+        for what, unit, height, values, own_tips, heading in (
+            ("Rate", "", _RATES, rates, tips, f"{title}jobs per second"),
+            ("Time", "s", _TIMES, times, {}, f"{title}p95 of job times"),
         ):
             if values:
                 frame = picture.panel(height, left=_LEFT, right=room or 18.0, title=heading)
@@ -93,7 +86,7 @@ def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Chart:
                 levels = sorted({counts[place] for place in panel.treatments})
                 across = Scale(levels[0] / 1.15, levels[-1] * 1.15, frame.left, frame.right, log=True, levels=levels)
                 picture.axes(frame, across, scale, f"{name} (log)")
-                labels = _draw_lines(picture, panel, counts, values, across, scale, tips if what == "Rate" else None)
+                labels = _draw_lines(picture, panel, counts, values, across, scale, own_tips)
                 if room:
                     picture.end_labels(frame, labels)
                 said.append(scale.words(what))
@@ -104,12 +97,10 @@ def draw_scaling(source: ChartSource, width: int, theme: Theme) -> Chart:
         f"{count_text(done)} jobs a mark, {source.document.totals.failed} failed. Higher rates are better, "
         f"lower times are. Nothing is smoothed. {' '.join(dict.fromkeys(said))}" + caption_end(panels, every)
     )
-    return picture
 
 
 def _rates(source: ChartSource, place: int) -> list[float]:
-    marks = [mark for mark in source.trials if mark.treatment == place and not mark.warmup]
-    rates = [mark.jobs_per_s for mark in marks if mark.jobs_per_s]
+    rates = [mark.jobs_per_s for mark in source.measured(place) if mark.jobs_per_s]
     pooled = source.document.treatments[place].jobs_per_s
     return rates or ([pooled] if pooled else [])
 
@@ -121,18 +112,16 @@ def _draw_lines(
     values: Mapping[int, Spread],
     across: Scale,
     scale: Scale,
-    tips: Mapping[int, str] | None,
+    tips: Mapping[int, str],
 ) -> list[tuple[float, Style]]:
     """Draw a line for each style, of rates (with `tips`) also that in proportion; return the names of their ends."""
-    lines: dict[str, list[int]] = {}
-    for place in panel.grey_first:
-        if place in values:
-            lines.setdefault(panel.styles[place].label, []).append(place)
+    drawn = [place for place in panel.grey_first if place in values]
+    lines = grouped(drawn, lambda place: panel.styles[place].label)
     ends = []
     for line in lines.values():
         line.sort(key=lambda place: (counts[place], place))
         style, first, last = panel.styles[line[0]], line[0], line[-1]
-        if tips is not None:
+        if tips:
             fewest, begin = counts[first], values[first].middle
             most = min(counts[last], fewest * scale.high / begin)
             ideal = [(across(count), scale(begin * count / fewest)) for count in (fewest, most)]
@@ -141,8 +130,8 @@ def _draw_lines(
             Mark(
                 across(counts[place]),
                 scale(values[place].middle),
-                None if tips is None else (scale(values[place].low), scale(values[place].high)),
-                "" if tips is None else tips[place],
+                (scale(values[place].low), scale(values[place].high)) if tips else None,
+                tips.get(place, ""),
                 "" if values[place].is_interval else "3 2",
             )
             for place in line

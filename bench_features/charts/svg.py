@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TextIO
+from typing import TextIO
 
 from bench_common.errors import UsageError
 from bench_features.charts import CHART_MODULES, WIDE, ChartChoice, draw_chart, try_chart
@@ -13,8 +13,6 @@ from bench_master.reports import ReportSource
 
 class SvgReport:
     """Writes the chart that ``--chart`` names, else the first one that the run has the data of."""
-
-    name: ClassVar[str] = "svg"
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the chart; without a name, and data for any, a picture that says so."""

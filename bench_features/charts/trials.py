@@ -23,14 +23,13 @@ from bench_features.charts.layout import (
 from bench_features.charts.picture import text_width
 from bench_features.charts.scales import COUNT, Scale, log_if_wide
 from bench_master.formatting import format_value, plural
-from bench_master.reports.palette import Theme
 
 MOST_TRIALS: Final = 600
 """Of more trials in a panel only the lines are drawn, not each job."""
 _HEIGHT: Final = 150.0
 
 
-def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_trials(source: ChartSource, picture: Chart) -> None:
     """Draw each trial's value in the order in which they ran: drift is seen here."""
     trials = _measured_by(source)
     if not any(mark.value is not None for mark in trials):
@@ -38,7 +37,6 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
     ran = {mark.treatment for mark in trials}
     every = source.panels(ran)
     panels = every[:MOST_PANELS]
-    picture = Chart("trials", width, theme)
     picture.title = "Each trial, in the order in which it ran"
     room = picture.room_for_labels(panels, _HEIGHT)
     said: dict[str, list[str]] = {}
@@ -53,25 +51,18 @@ def draw_trials(source: ChartSource, width: int, theme: Theme) -> Chart:
         words.replace("job time", "Job time", 1) if len(said) == 1 else f"{', '.join(filter(None, titles))}: {words}"
         for words, titles in said.items()
     ]
+    large = "Large: a trial, the mean of its primary metric or else the median time of its jobs"
+    large = large if source.choice.metric is None else f"A mark: a trial, the mean of {source.choice.metric}"
+    small = " (small: some of its jobs)" if any(len(mark.jobs) > 1 for mark in trials) else ""
+    lost = " (\u00d7 on the axis: a trial without a job done)" if any(mark.value is None for mark in trials) else ""
     parts = [
-        (
-            "Large: a trial, the mean of its primary metric or else the median time of its jobs"
-            if source.choice.metric is None
-            else f"A mark: a trial, the mean of {source.choice.metric}"
-        )
-        + (" (small: some of its jobs)." if any(len(mark.jobs) > 1 for mark in trials) else "."),
+        f"{large}{small}.",
         "Hollow: warm-up, not counted." if any(mark.warmup for mark in trials) else "",
-        f"{count_text(counts)} trials each; {plural(sum(mark.failed for mark in measured), 'job')} failed"
-        + (
-            " (\u00d7 on the axis: a trial without a job done)."
-            if any(mark.value is None for mark in trials)
-            else "."
-        ),
+        f"{count_text(counts)} trials each; {plural(sum(mark.failed for mark in measured), 'job')} failed{lost}.",
         "A line that slopes means drift.",
         *axes,
     ]
     picture.caption = " ".join(filter(None, parts)) + caption_end(panels, every)
-    return picture
 
 
 def _measured_by(source: ChartSource) -> Sequence[TrialMark]:
@@ -87,13 +78,7 @@ def _measured_by(source: ChartSource) -> Sequence[TrialMark]:
     ]
 
 
-def _draw_trials(
-    picture: Chart,
-    source: ChartSource,
-    panel: Panel,
-    marks: Sequence[TrialMark],
-    room: float,
-) -> str:
+def _draw_trials(picture: Chart, source: ChartSource, panel: Panel, marks: Sequence[TrialMark], room: float) -> str:
     """Draw a panel, and return what captions say of its axis."""
     data, document = source.data, source.document
     metric = source.choice.metric or source.metrics.get(panel.treatments[0])
@@ -118,9 +103,8 @@ def _draw_trials(
     for place in panel.grey_first:
         style = panel.styles[place]
         own = [mark for mark in marks if mark.treatment == place]
-        line = [
-            (times(mark.begin_s), scale(mark.value)) for mark in own if mark.value is not None and not mark.warmup
-        ]
+        known = [(mark, scale(mark.value)) for mark in own if mark.value is not None]
+        line = [(times(mark.begin_s), y) for mark, y in known if not mark.warmup]
         picture.line(line, style.hue, width=0.8, tip=style.label)
         many = [mark for mark in own if jobs and len(mark.jobs) > 1]
         picture.specks([(times(mark.begin_s), scale(job)) for mark in many for job in mark.jobs], style.hue)
@@ -132,9 +116,8 @@ def _draw_trials(
                 picture.cross(x, frame.bottom, style.hue, tip=tip)
                 continue
             picture.mark(x, scale(mark.value), style.shape, style.hue, size=3.6, hollow=mark.warmup, tip=tip)
-        known = [mark.value for mark in own if mark.value is not None]
         if known and style.hue != GREY:
-            ends.append((scale(known[-1]), style))
+            ends.append((known[-1][1], style))
     if room:
         picture.end_labels(frame, ends)
     return scale.words(what) + (f" {better[:1].upper()}{better[1:]}." if better else "")

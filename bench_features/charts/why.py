@@ -7,7 +7,6 @@ from typing import Final
 from bench_features.charts.layout import MOST_PANELS, Chart, ChartSource, KeyEntry, NoChartError, left_out
 from bench_features.charts.scales import linear
 from bench_master.formatting import format_value
-from bench_master.reports.palette import Theme
 from bench_master.run_data.traced_types import ON_CPU, TracedReport, cause_sentence
 
 HUES_OF_CAUSES: Final = ("vermilion", "blue", "purple", "ochre", "teal", "rose", "indigo", "brown")
@@ -18,13 +17,12 @@ _ROW: Final = 26.0
 _BAR: Final = 16.0
 
 
-def draw_why(source: ChartSource, width: int, theme: Theme) -> Chart:
+def draw_why(source: ChartSource, picture: Chart) -> None:
     """Draw the operations of one job of each traced treatment, with the cause of each stretch of time."""
     traced = [one for one in source.document.traced if one.job]
     if not traced:
         raise NoChartError("no treatment was traced (--explain)")
     hues = _hues(traced)
-    picture = Chart("why", width, theme)
     picture.title = "Why: one traced job"
     _draw_key(picture, hues)
     for one in traced[:MOST_PANELS]:
@@ -41,7 +39,6 @@ def draw_why(source: ChartSource, width: int, theme: Theme) -> Chart:
         for one in traced
         for operation in one.phases
     )
-    return picture
 
 
 def _hues(traced: list[TracedReport]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from typing import ClassVar, Final, TextIO
+from typing import Final, TextIO
 
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.verdict_types import GateReport, VerdictsReport
@@ -26,8 +26,6 @@ _CELL_CHARS: Final = 300
 
 class GithubReport:
     """Writes GitHub Flavored Markdown of less than 1 MiB; texts of the run cannot be markup, links or mentions."""
-
-    name: ClassVar[str] = "github"
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the summary."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from typing import Any, ClassVar, Final, TextIO, TypeAlias
+from typing import Any, Final, TextIO, TypeAlias
 
 from bench_common.safe_text import one_line, shorten
+from bench_common.units import unix_seconds
 from bench_master.analysis.report_types import ReportDocument
 from bench_master.reports import ReportSource
 from bench_master.reports.verdict_text import FULL_INTERVAL
@@ -59,8 +59,6 @@ class OpenMetricsReport:
     The labels are the scenario's name and those of the treatment.
     """
 
-    name: ClassVar[str] = "openmetrics"
-
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the families, then the end that tells a reader that nothing is missing."""
         samples: dict[str, dict[str, str]] = {}
@@ -84,7 +82,7 @@ def _samples(source: ReportSource) -> Iterator[Sample]:
     run = {"scenario": str(document.scenario.name), "noop": str(document.run.noop).lower()}
     yield "run_complete", {**run, "state": document.run_state}, float(document.run_state == "complete")
     yield "run_exit_code", run, float(source.exit_code())
-    yield "run_began_timestamp_seconds", run, _unix_seconds(document.run.created)
+    yield "run_began_timestamp_seconds", run, unix_seconds(document.run.created)
     yield "run_duration_seconds", run, document.totals.duration_s
     names = _label_names(document)
     for entry in document.treatments:
@@ -162,10 +160,3 @@ def _label_text(labels: Mapping[str, str]) -> str:
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 1 << 53 else repr(float(value))
-
-
-def _unix_seconds(created: str | None) -> float | None:
-    try:
-        return datetime.fromisoformat(created).timestamp() if created else None
-    except (ValueError, OverflowError):
-        return None

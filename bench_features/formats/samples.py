@@ -6,7 +6,7 @@ import csv
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Final, TextIO
+from typing import Any, Final, TextIO
 
 import numpy as np
 
@@ -26,8 +26,6 @@ class SamplesReport:
     imported log it is the time since the log began, and empty if its interval is unknown.
     """
 
-    name: ClassVar[str] = "samples"
-
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the table, in the order of the file: a block's readings column by column."""
         writer = csv.writer(out, lineterminator="\n")
@@ -39,15 +37,8 @@ class SamplesReport:
         for block in source.run.blocks({"samples"}):
             samples: SampleColumns = block.body
             worker = table_cell(workers.get(samples.worker, str(samples.worker)))
-            readings = [
-                (
-                    f"{second:.6f}" if isinstance(second, float) else "",
-                    worker,
-                    table_cell(samples.source),
-                    trial_at(at_ns),
-                )
-                for second, at_ns in _times(samples, source.stats.began_ns)
-            ]
+            times, origin = _times(samples, source.stats.began_ns), (worker, table_cell(samples.source))
+            readings = [("" if at_s is None else f"{at_s:.6f}", *origin, trial_at(at_ns)) for at_s, at_ns in times]
             for column, values in samples.columns.items():
                 if column == "time_ns":
                     continue

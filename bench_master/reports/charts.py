@@ -9,7 +9,6 @@ report. Formats that are a chart are registered as any report format is, and fin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeVar
 
@@ -33,8 +32,7 @@ GROUP: Final = "weighbridge.charts"
 Own = TypeVar("Own", bound=Struct)
 
 
-@dataclass(frozen=True, slots=True)
-class PageChart:
+class PageChart(NamedTuple):
     """A chart of a page at both widths, of which a style sheet shows one."""
 
     name: str

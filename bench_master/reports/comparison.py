@@ -40,10 +40,21 @@ from bench_master.formatting import (
 )
 from bench_master.formatting import escape_markdown as escape
 from bench_master.reports import naming_plugin
-from bench_master.reports.table import Cell, Field, Table, count, markdown_of, table_of, table_text, words
+from bench_master.reports.table import (
+    Cell,
+    Field,
+    Table,
+    count,
+    grouped,
+    markdown_list,
+    markdown_of,
+    table_of,
+    table_text,
+    words,
+)
 from bench_master.reports.verdict_text import confidence_together, gate_lines, is_another_quotient
 from bench_master.verdicts.between_runs import MIN_ARCHIVE
-from bench_master.verdicts.reasons import Code, Reason, joined
+from bench_master.verdicts.reasons import Code, joined
 
 One = TypeVar("One")
 SHOWN: Final = 5
@@ -96,18 +107,18 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
     """Yield the lines of the text report."""
     yield from paragraph(one_line(verdicts.question))
     yield ""
-    yield from _indented((verdicts.answer, judge_verdicts(verdicts).sentence))
+    yield from indented((verdicts.answer, judge_verdicts(verdicts).sentence))
     yield ""
     if verdicts.comparisons:
         yield from table_text(comparisons_table(verdicts))
         yield ""
-        yield from _indented(_remarks(verdicts, verbose=verbose))
+        yield from indented(_remarks(verdicts, verbose=verbose))
     archive = verdicts.archive
     if archive is not None:
         if (changes := changes_table(archive)).rows:
             yield from [*table_text(changes), ""]
-        yield from _indented(_trust(verdicts, archive, verbose=verbose))
-    yield from _indented(f"! {text}" for text in flag_lines(verdicts))
+        yield from indented(_trust(verdicts, archive, verbose=verbose))
+    yield from indented(f"! {text}" for text in flag_lines(verdicts))
     yield from _differences(verdicts, verbose=verbose)
     if verdicts.gates:
         yield ""
@@ -116,14 +127,17 @@ def text_lines(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[s
         yield from _runs(archive, verbose=verbose)
 
 
-def _indented(texts: Iterable[str]) -> Iterator[str]:
+def indented(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of texts, each indented below its first one."""
     for text in texts:
         yield from paragraph(one_line(text), indent=2, hanging=4)
 
 
 def comparisons_table(verdicts: VerdictsReport) -> Table:
     """Return each treatment against itself in the earlier runs."""
-    within = "within the runs" if _is_single(verdicts) else _interval_title(verdicts)
+    levels = {each.confidence for each in verdicts.comparisons if each.low is not None or each.high is not None}
+    within = f"{100 * levels.pop():.3g} % interval" if len(levels) == 1 else "interval" if levels else "95 % interval"
+    within = "within the runs" if _is_single(verdicts) else within
     fields: list[Field[ComparisonReport]] = [
         words("treatment", lambda one: one.name),
         words("verdict", lambda one: one.word),
@@ -161,18 +175,16 @@ def changes_table(archive: ArchiveReport | None) -> Table:
             lambda one: Cell(format_change_interval(one.low, one.high, one.ratio), one.low, left=True),
         ),
         count("runs", lambda one: one.runs),
-        words("since", _when),
+        words(
+            "since",
+            lambda one: (one.created or "unknown")[:16].replace("T", " ") + (" *" if one.kind == "newest" else ""),
+        ),
         words("first file", lambda one: PurePath(one.since).name, droppable=True),
     ]
     changes = [] if archive is None or archive.new else archive.changes
     newest = any(each.kind == "newest" for each in changes)
     notes = ["* the newest runs stand out; too few yet to be a step of the history."] if newest else []
     return table_of("Changes", "", fields, changes, notes)
-
-
-def _interval_title(verdicts: VerdictsReport) -> str:
-    levels = {each.confidence for each in verdicts.comparisons if each.low is not None or each.high is not None}
-    return f"{100 * levels.pop():.3g} % interval" if len(levels) == 1 else "interval" if levels else "95 % interval"
 
 
 def _remarks(verdicts: VerdictsReport, *, verbose: bool = False) -> Iterator[str]:
@@ -202,29 +214,22 @@ def _is_imported(comparison: ComparisonReport) -> bool:
 
 def _limits(verdicts: VerdictsReport) -> list[str]:
     """Return what limits the words, each reason once."""
-    limited: dict[tuple[Reason, ...], list[str]] = {}
-    for each in verdicts.comparisons:
-        if each.reasons:
-            limited.setdefault(tuple(each.reasons), []).append(each.name)
-    texts = []
-    for reasons, names in limited.items():
-        reason = joined(reasons) or ""
-        who = f"{listed(names, SHOWN)}: "
-        texts.append(_sentence(reason) if len(names) == len(verdicts.comparisons) else f"{who}{reason}")
-    return texts
+    limited = grouped((each for each in verdicts.comparisons if each.reasons), lambda each: tuple(each.reasons))
+    found = [([each.name for each in own], joined(reasons) or "") for reasons, own in limited.items()]
+    every = len(verdicts.comparisons)
+    return [_sentence(text) if len(who) == every else f"{listed(who, SHOWN)}: {text}" for who, text in found]
 
 
 def _shifts(verdicts: VerdictsReport) -> list[str]:
     """Return what would explain each refused difference, the largest first."""
     refused = [each for each in verdicts.comparisons if each.verdict == "refused" and each.tipping is not None]
-    texts = []
-    for each in sorted(refused, key=lambda one: -(one.tipping or 0.0)):
-        which = f"{each.name}: " if len(refused) > 1 else ""
-        if each.tipping:
-            texts.append(f"{which}A shift of {format_share(each.tipping)} between the runs would explain it all")
-        else:
-            texts.append(f"{which}The intervals within the runs show no difference that would need an explanation")
-    return texts
+    shift = "A shift of {} between the runs would explain it all"
+    none = "The intervals within the runs show no difference that would need an explanation"
+    return [
+        (f"{each.name}: " if len(refused) > 1 else "")
+        + (shift.format(format_share(each.tipping)) if each.tipping else none)
+        for each in sorted(refused, key=lambda one: -(one.tipping or 0.0))
+    ]
 
 
 def _limited(texts: Sequence[str], *, verbose: bool) -> Iterator[str]:
@@ -242,10 +247,8 @@ def _shown(found: Sequence[One], *, verbose: bool) -> tuple[Sequence[One], int]:
 
 def _trust(verdicts: VerdictsReport, archive: ArchiveReport, *, verbose: bool = False) -> Iterator[str]:
     together = len([each for each in verdicts.comparisons if each.verdict != "refused"])
-    text = _sentence(verdicts.design.scope)
-    if not _is_single(verdicts):
-        text += f"; {'; '.join(verdicts.design.reasons)}"
-    text += "."
+    reasons = () if _is_single(verdicts) else ("; ".join(verdicts.design.reasons),)
+    text = f"{'; '.join((_sentence(verdicts.design.scope), *reasons))}."
     if together > 1 and verdicts.family.control != EACH_CONFIRMED:
         text += f" {confidence_together(together, 'verdict', '95 %')}."
     yield text
@@ -266,11 +269,6 @@ def _noise(floor: NoiseFloorReport, archive: ArchiveReport, verdicts: VerdictsRe
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
-
-
-def _when(change_: ChangeReport) -> str:
-    created = (change_.created or "unknown")[:16].replace("T", " ")
-    return f"{created}{' *' if change_.kind == 'newest' else ''}"
 
 
 def _differences(verdicts: VerdictsReport, *, verbose: bool) -> Iterator[str]:
@@ -332,18 +330,13 @@ def write_markdown(verdicts: VerdictsReport, out: TextIO) -> None:
 def markdown_lines(verdicts: VerdictsReport) -> Iterator[str]:
     """Yield the lines of the Markdown report."""
     yield f"**{escape(verdicts.question)}**"
-    yield ""
-    yield escape(one_line(verdicts.answer))
-    yield ""
-    yield escape(judge_verdicts(verdicts).sentence)
+    for text in (one_line(verdicts.answer), judge_verdicts(verdicts).sentence):
+        yield from ("", escape(text))
     yield ""
     for table in (comparisons_table(verdicts), changes_table(verdicts.archive)):
         if table.rows:
             yield from markdown_of(table)
-    lines = list(remark_lines(verdicts))
-    if lines:
-        yield ""
-        yield from (f"- {escape(line)}" for line in lines)
+    yield from markdown_list(list(remark_lines(verdicts)))
 
 
 def remark_lines(verdicts: VerdictsReport) -> Iterator[str]:

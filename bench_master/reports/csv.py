@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, TextIO
+from typing import Any, Final, TextIO
 
 from msgspec import Struct
 
@@ -17,12 +17,7 @@ from bench_master.analysis.verdict_types import VerdictsReport
 from bench_master.formatting import table_cell
 from bench_master.reports import ReportSource
 from bench_master.run_data.store_course import MB
-from bench_master.run_data.transfer_types import (
-    EndpointOperationReport,
-    SecondReport,
-    StoreOperationReport,
-    TransfersReport,
-)
+from bench_master.run_data.transfer_types import EndpointOperationReport, StoreOperationReport, TransfersReport
 from bench_master.run_data.treatment_types import OverheadReport, TreatmentReport
 
 _JOBS: Final = ("planned", "missing", "done", "failed", "lost", "aborted", "not_started", "warmup")
@@ -63,8 +58,6 @@ class CsvReport:
     The first columns are the treatments' labels; a label with the name of another column becomes ``label_NAME``.
     """
 
-    name: ClassVar[str] = "csv"
-
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the table as RFC 4180 has it, with plain line feeds."""
         document = source.document
@@ -98,7 +91,6 @@ class CsvReport:
 
 
 def _run_cells(document: ReportDocument) -> dict[str, Any]:
-    """Return what all rows say about the run."""
     return {
         "scenario": document.scenario.name,
         "run_id": document.run.run_id,
@@ -108,7 +100,6 @@ def _run_cells(document: ReportDocument) -> dict[str, Any]:
 
 
 def _common_cells(document: ReportDocument, entry: TreatmentReport) -> dict[str, Any]:
-    """Return what all rows of a treatment say about its run and the treatment itself."""
     load = entry.open_load
     return {
         **_run_cells(document),
@@ -130,29 +121,29 @@ def _cells(part: Struct | None, *names: str, **renamed: str) -> dict[str, Any]:
 
 
 def _statistics(part: Struct) -> dict[str, Any]:
-    """Return the figures of a metric, of readings of a host, or of a publication."""
     return _cells(part, "n", "mean", "stddev", "min", "max", p50="median")
+
+
+def _row(kind: str, name: str, unit: str, direction: str | None = None, **cells: Any) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "unit": unit, "direction": direction, **cells}
 
 
 def _rows(entry: TreatmentReport, percentiles: Sequence[str]) -> Iterator[dict[str, Any]]:
     for name, operation in entry.operations.items():
-        own: dict[str, Any] = {"kind": "operation", "name": name, "unit": "s", "direction": "lower"}
+        own = _row("operation", name, "s", "lower", worst_job=operation.slowest_job)
         own |= {percentile: operation.percentiles_s[percentile] for percentile in percentiles}
-        own |= _cells(operation, "n", "errors", mean="mean_s", stddev="stddev_s", min="min_s", max="max_s")
-        yield own | {"worst_job": operation.slowest_job}
+        yield own | _cells(operation, "n", "errors", mean="mean_s", stddev="stddev_s", min="min_s", max="max_s")
     if entry.objects is not None:
         yield from _transfers(entry.objects)
     for name, metric in entry.metrics.items():
-        own = {"kind": "metric", "name": name} | _cells(metric, "unit", "direction")
-        yield own | _statistics(metric) | {**metric.percentiles, "worst_job": metric.worst_job}
+        own = _row("metric", name, metric.unit, metric.direction, worst_job=metric.worst_job)
+        yield own | _statistics(metric) | dict(metric.percentiles)
     for name, cpu in (entry.host_cpu or {}).items():
-        own = {"kind": "host", "name": name} | _cells(cpu, "unit", "direction")
-        yield own | _statistics(cpu)
+        yield _row("host", name, cpu.unit, cpu.direction) | _statistics(cpu)
     if entry.overhead is not None:
         yield from _overhead(entry.overhead)
     if entry.packing is not None and (counts := entry.packing.containers) is not None:
-        packed = _cells(counts, "n", "min", "max", p50="median")
-        yield {"kind": "packing", "name": "containers", "unit": "1", **packed}
+        yield _row("packing", "containers", "1") | _cells(counts, "n", "min", "max", p50="median")
 
 
 _TRANSFER_MEASURES: Final = (
@@ -172,79 +163,61 @@ def _transfers(moved: TransfersReport) -> Iterator[dict[str, Any]]:
     parts += [("endpoint", f"endpoint-{one.endpoint}.", one) for one in moved.endpoints]
     for kind, prefix, part in parts:
         for measure, unit, direction in _TRANSFER_MEASURES:
-            value = getattr(part, measure, None)
-            if value is not None:
-                own = {"kind": kind, "name": f"{prefix}{measure}", "unit": unit, "direction": direction}
-                yield own | {"mean": value}
+            if (value := getattr(part, measure, None)) is not None:
+                yield _row(kind, f"{prefix}{measure}", unit, direction, mean=value)
     for one in moved.endpoints:
-        own = {"kind": "endpoint", "name": f"endpoint-{one.endpoint}", "unit": "s", "direction": "lower"}
         times = _cells(one, "n", "errors", mean="mean_s", max="max_s", note="url")
-        yield own | times | dict(one.percentiles_s)
+        yield _row("endpoint", f"endpoint-{one.endpoint}", "s", "lower") | times | dict(one.percentiles_s)
         yield from _by_operation("endpoint", f"endpoint-{one.endpoint}.", one.operations)
     yield from _by_operation("all-sizes", "", moved.by_operation)
-    for name, second in _seconds(moved):
-        own = {"kind": "second", "name": name, "unit": "1/s", "direction": "higher"}
-        yield own | _cells(second, "trial", "second", mean="per_s")
+    named = {"": moved.seconds} | {f"{name}.": one.seconds for name, one in moved.by_operation.items()}
+    for prefix, seconds in named.items():
+        for which in ("fastest", "median", "slowest") if seconds is not None else ():
+            cells = _cells(getattr(seconds, which), "trial", "second", mean="per_s")
+            yield _row("second", f"{prefix}{which}", "1/s", "higher") | cells
     for course in moved.series:
-        known = {"kind": "course", "trial": course.trial, "endpoint": course.endpoint}
         steps = zip(course.done, course.failed, course.content_bytes, strict=True)
         for place, (done, failed, content) in enumerate(steps):
-            at = known | {"second": place * moved.interval_s, "n": done, "errors": failed}
-            rate = done / moved.interval_s
-            yield at | {"name": f"{course.operation}.per_s", "unit": "1/s", "mean": rate}
-            if content:
-                rate = content / MB / moved.interval_s
-                yield at | {"name": f"{course.operation}.mb_per_s", "unit": "MB/s", "mean": rate}
+            at = {"second": place * moved.interval_s, "n": done, "errors": failed}
+            at |= {"trial": course.trial, "endpoint": course.endpoint}
+            rates = [("per_s", "1/s", done), *([("mb_per_s", "MB/s", content / MB)] if content else [])]
+            for measure, unit, amount in rates:
+                yield _row("course", f"{course.operation}.{measure}", unit, mean=amount / moved.interval_s) | at
 
 
 def _by_operation(
     kind: str, prefix: str, operations: Mapping[str, StoreOperationReport | EndpointOperationReport]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the times of operations over objects of all sizes, their rates, and why they failed."""
     for name, one in operations.items():
-        own = {"kind": kind, "name": f"{prefix}{name}", "unit": "s", "direction": "lower"}
-        yield {**own, "n": one.n, "errors": one.errors, **one.percentiles_s, "max": one.max_s}
+        times = _cells(one, "n", "errors", max="max_s")
+        yield _row(kind, f"{prefix}{name}", "s", "lower", **times, **one.percentiles_s)
         first = one.first_byte
         if first is not None:
-            named = own | {"name": f"{prefix}{name}{FIRST_BYTE}"}
-            yield {**named, "n": first.n, "mean": first.mean_s, **first.percentiles_s, "max": first.max_s}
+            times = _cells(first, "n", mean="mean_s", max="max_s")
+            yield _row(kind, f"{prefix}{name}{FIRST_BYTE}", "s", "lower", **times, **first.percentiles_s)
         for measure, unit in (("per_s", "1/s"), ("mb_per_s", "MB/s")):
-            rate = {"name": f"{prefix}{name}.{measure}", "unit": unit, "direction": "higher"}
             if (value := getattr(one, measure)) is not None:
-                yield own | rate | {"mean": value}
+                yield _row(kind, f"{prefix}{name}.{measure}", unit, "higher", mean=value)
         for failure, count in one.error_kinds.items():
-            yield {"kind": "error", "name": f"{prefix}{name}.{failure}", "unit": "1", "mean": count}
-
-
-def _seconds(moved: TransfersReport) -> Iterator[tuple[str, SecondReport]]:
-    named = {"": moved.seconds} | {f"{name}.": one.seconds for name, one in moved.by_operation.items()}
-    for prefix, seconds in named.items():
-        for which in ("fastest", "median", "slowest") if seconds is not None else ():
-            yield f"{prefix}{which}", getattr(seconds, which)
+            yield _row("error", f"{prefix}{name}.{failure}", "1", mean=count)
 
 
 def _overhead(overhead: OverheadReport) -> Iterator[dict[str, Any]]:
-    """Yield the engine's own usage; the comparison with the baseline has only a mean."""
     for name, reading in overhead.readings.items():
-        statistics = _cells(reading, "unit", "n", "mean", "min", "max")
-        yield {"kind": "overhead", "name": name, **statistics}
+        yield _row("overhead", name, reading.unit) | _cells(reading, "n", "mean", "min", "max")
     if overhead.cpu_per_job_s is not None:
-        yield {"kind": "overhead", "name": "cpu_per_job_s", "unit": "s", "mean": overhead.cpu_per_job_s}
-    relative = overhead.relative
-    if relative is not None:
-        yield {"kind": "overhead", "name": "memory_percent", "unit": "%", "mean": relative.memory_percent}
-        yield {"kind": "overhead", "name": "cpu_factor", "unit": "1", "mean": relative.cpu_factor}
+        yield _row("overhead", "cpu_per_job_s", "s", mean=overhead.cpu_per_job_s)
+    if overhead.relative is not None:
+        yield _row("overhead", "memory_percent", "%", mean=overhead.relative.memory_percent)
+        yield _row("overhead", "cpu_factor", "1", mean=overhead.relative.cpu_factor)
 
 
 def _comparisons(verdicts: VerdictsReport | None) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
-    """Yield the labels of each treatment that is compared, and the row of its comparison."""
     if verdicts is None:
         return
     for each in verdicts.comparisons:
-        shared = {
-            name: getattr(each, name) for name in (*_COMPARISON_COLUMNS, "unit", "direction") if hasattr(each, name)
-        }
-        own = {"kind": "comparison", "name": each.measure, "grade": verdicts.design.grade}
+        shared = {name: getattr(each, name) for name in _COMPARISON_COLUMNS if hasattr(each, name)}
+        own = _row("comparison", each.measure, each.unit, each.direction, grade=verdicts.design.grade)
         yield each.labels, shared | own | {"flags": "; ".join(flag.kind for flag in each.flags) or None}
 
 
@@ -254,9 +227,8 @@ def _published(section: PublishedReport | None) -> Iterator[tuple[dict[str, Any]
         return
     for table in section.tables:
         for one in table.published:
-            own = {"scenario": section.title, "kind": "published", "name": table.metric}
-            own |= _cells(table, "unit", "direction")
-            yield {**table.labels, "environment": one.where}, own | _statistics(one) | {"note": one.note}
+            own = _row("published", table.metric, table.unit, table.direction, scenario=section.title, note=one.note)
+            yield {**table.labels, "environment": one.where}, own | _statistics(one)
 
 
 def _format_cell(value: Any) -> Any:

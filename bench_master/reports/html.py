@@ -14,19 +14,23 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, Final, TextIO
+from typing import Any, Final, TextIO
 
-from jinja2 import ChoiceLoader, Environment, FunctionLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from bench_common import __version__
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.trust import judge_verdicts
+from bench_master.analysis.verdict_types import GateReport, PropertyReport, VerdictsReport
 from bench_master.reports import ReportSource
 from bench_master.reports.charts import registered_charts
+from bench_master.reports.comparison import changes_table, comparisons_table, flag_lines, remark_lines
 from bench_master.reports.palette import css_variables
-from bench_master.reports.table import Cell, Table
+from bench_master.reports.table import Cell, Field, Table, table_of, words
 from bench_master.reports.tables import claims, comparisons, conditions, tables
-from bench_master.reports.text_details import format_time, host_facts, notices, totals_text
+from bench_master.reports.text import format_time, host_facts, notices, totals_text
 from bench_master.reports.values_text import only_value
 from bench_master.reports.verdict_text import (
     VerdictRow,
@@ -49,8 +53,6 @@ MOST_ERRORS: Final = 10
 
 class HtmlReport:
     """Writes one page with charts, which loads nothing."""
-
-    name: ClassVar[str] = "html"
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the page."""
@@ -110,7 +112,6 @@ def _warnings(document: ReportDocument) -> Iterator[str]:
 
 
 def _answer(document: ReportDocument) -> str:
-    """Return the verdicts as sentences, or the figure of a run that compares nothing."""
     if document.verdicts is None:
         words = no_verdict_text(document)
         return " ".join(filter(None, (only_value(document), f"{words[:1].upper()}{words[1:]}." if words else "")))
@@ -136,11 +137,10 @@ def first_tables(document: ReportDocument) -> list[Table]:
 
 def _first_table(table: VerdictTable, rows: Sequence[VerdictRow]) -> Table:
     """Return rows of verdicts as a table of the page; a column that is empty in all of them is left out."""
-    cells = [
-        [Cell(text, left=column.left) for text, column in zip(row.cells, table.columns, strict=True)] for row in rows
-    ]
-    notes = table.notes(rows)
-    notes += [f"{len(table.rows) - len(rows)} more below"] if len(rows) < len(table.rows) else []
+    lefts = [column.left for column in table.columns]
+    cells = [[Cell(text, left=left) for text, left in zip(row.cells, lefts, strict=True)] for row in rows]
+    notes = [*table.notes(rows), *filter(None, [table.remark])]
+    notes += [f"{len(table.rows) - len(rows)} more below"] * (len(rows) < len(table.rows))
     return Table(table.caption or "Verdicts", "", table.columns, cells, notes, sortable=False)
 
 
@@ -175,7 +175,7 @@ def _commands(document: ReportDocument) -> list[str]:
 
 def render_page(name: str, *folders: str, **parts: Any) -> str:
     """Return a page by its template, which may be in other folders (``PACKAGE:FOLDER``): it loads nothing else."""
-    style, script = _page_style(), _template_text("page.js")
+    style, script = _template_text("page.css"), _template_text("page.js")
     policy = (
         f"default-src 'none'; style-src {_hash_source(style)}; script-src {_hash_source(script)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -187,7 +187,7 @@ def render_page(name: str, *folders: str, **parts: Any) -> str:
 @cache
 def _environment(folders: tuple[str, ...]) -> Environment:
     return Environment(
-        loader=ChoiceLoader([FunctionLoader(_reader(folder)) for folder in folders]),
+        loader=ChoiceLoader([PackageLoader(*folder.split(":")) for folder in folders]),
         autoescape=True,
         auto_reload=False,
         undefined=StrictUndefined,
@@ -197,34 +197,57 @@ def _environment(folders: tuple[str, ...]) -> Environment:
     )
 
 
-def _reader(folder: str) -> Any:
-    def read(name: str) -> str | None:
-        try:
-            return _template_text(name, folder)
-        except FileNotFoundError:
-            return None
-
-    return read
-
-
 def _shown_text(value: Any) -> str:
     """Return a value of a run as one printable line of a bounded length."""
     return "" if value is None else shorten(one_line(str(value)), LONGEST_TEXT)
 
 
 @cache
-def _template_text(name: str, folder: str = _FOLDER) -> str:
-    """Return the text of a template, a style sheet or a script."""
-    parts = folder.split(":")
-    return files(parts[0]).joinpath(parts[1], name).read_text("utf-8")
-
-
-@cache
-def _page_style() -> str:
-    style = _template_text("page.css")
-    return style.replace("LIGHT", css_variables("light")).replace("DARK", css_variables("dark"))
+def _template_text(name: str) -> str:
+    package, folder = _FOLDER.split(":")
+    text = files(package).joinpath(folder, name).read_text("utf-8")
+    return text.replace("LIGHT", css_variables("light")).replace("DARK", css_variables("dark"))
 
 
 def _hash_source(text: str) -> str:
-    """Return what a page's policy allows a text by."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+# -- verdicts between runs -------------------------------------------------------------------------------------------
+
+
+def write_comparison(verdicts: VerdictsReport, out: TextIO) -> None:
+    """Write the page."""
+    flags = list(flag_lines(verdicts))
+    tables = (comparisons_table(verdicts), changes_table(verdicts.archive), _gates(verdicts), _differences(verdicts))
+    out.write(
+        render_page(
+            "comparison.html.j2",
+            title=one_line(verdicts.question),
+            answer=one_line(verdicts.answer),
+            trust=judge_verdicts(verdicts).sentence,
+            warnings=flags,
+            tables=[table.shown() for table in tables if table.rows],
+            remarks=[line for line in remark_lines(verdicts) if line not in flags],
+            version=__version__,
+        )
+    )
+
+
+def _gates(verdicts: VerdictsReport) -> Table:
+    fields: list[Field[GateReport]] = [
+        words("gate", lambda one: one.gate),
+        words("state", lambda one: one.state),
+        words("outcome", lambda one: one.text),
+    ]
+    return table_of("Gates", "What the exit code depends on.", fields, verdicts.gates)
+
+
+def _differences(verdicts: VerdictsReport) -> Table:
+    fields: list[Field[PropertyReport]] = [
+        words("property", lambda one: one.name),
+        words("values", lambda one: " -> ".join(one.values.values())),
+        words("what follows", lambda one: one.level),
+    ]
+    caption = "Besides what is compared."
+    return table_of("What differs between the sides", caption, fields, verdicts.environment.differences)

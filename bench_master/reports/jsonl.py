@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TextIO, TypeAlias
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final, TextIO
 
 import numpy as np
 
 from bench_common.job_rows import TRANSFER_ROW
-from bench_common.records import OPERATION_FAILED, ErrorRecord, MetricRecord, Outcome, attempt_of, job_id_of
-from bench_common.stats.block_types import MAX_ROWS, Header, StoredTreatment, StoredTrial
+from bench_common.records import OPERATION_FAILED, MetricRecord, Outcome, attempt_of, job_id_of
+from bench_common.stats.block_types import MAX_ROWS, Header
 from bench_common.stats.reader import Block, has_times
 from bench_common.stats.rows import Rows
 from bench_master.analysis.report_types import as_json
@@ -33,21 +32,8 @@ MAX_WINDOWS_WAITED: Final = 2
 
 _MOVED: Final = ("bytes", "endpoint", "retries", "redrawn")
 """What a line says of the transfer of a job that does one of its operations."""
-_Record: TypeAlias = MetricRecord | ErrorRecord
-
-
-@dataclass(slots=True)
-class JobDetails:
-    """The details of one ticket."""
-
-    treatment: int
-    trial: int
-    operations: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Index of the operation, ok, start_ns and duration_ns of each."""
-    metrics: dict[str, float] = field(default_factory=dict)
-    error: dict[str, str] | None = None
-    transfer: dict[str, int] | None = None
-    """Of a job that does one of its operations: what it transferred."""
+_RECORD_ROW: Final = np.dtype([("ticket", np.uint64), ("record", object)])
+"""A metric or an error."""
 
 
 class JobWindow:
@@ -57,107 +43,55 @@ class JobWindow:
         self._limit = rows
         self._jobs: deque[Rows] = deque()
         self._held = 0
-        self._operations: list[tuple[int, Rows]] = []
-        self._records: list[tuple[int, _Record]] = []
+        self._details: list[tuple[int, Rows]] = []
+        """Rows of operations, transfers and records, each with the number of jobs that had left as they came."""
         self._gone = 0
-        """Jobs that have left so far; a detail keeps this number as of its arrival."""
+        """Jobs that have left so far."""
 
-    def add(self, block: Block) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
-        """Add a block; yield the jobs that leave the window, with their details by ticket."""
+    def add(self, block: Block) -> Iterator[tuple[Rows, list[Rows]]]:
+        """Add a block; yield the jobs that leave the window, with their details."""
         if block.kind == "jobs":
             self._jobs.append(block.body)
             self._held += len(block.body)
             while self._held > self._limit and len(self._jobs) > 1:
                 yield from self._release_jobs()
         elif block.kind in ("operations", "transfers"):
-            self._operations.append((self._gone, block.body))
+            self._details.append((self._gone, block.body))
         else:
-            self._records += [(self._gone, record) for record in block.body]
+            self._details.append((self._gone, np.array([(one.ticket, one) for one in block.body], _RECORD_ROW)))
 
-    def drain(self) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
+    def drain(self) -> Iterator[tuple[Rows, list[Rows]]]:
         """Yield the remaining jobs; no later block can have details."""
         while self._jobs:
             yield from self._release_jobs()
         self._gone += MAX_WINDOWS_WAITED * self._limit + 1
 
-    def _release_jobs(self) -> Iterator[tuple[Rows, dict[int, JobDetails]]]:
+    def _release_jobs(self) -> Iterator[tuple[Rows, list[Rows]]]:
         rows = self._jobs.popleft()
         self._held -= len(rows)
         self._gone += len(rows)
-        operations, records = self._take_details(rows["ticket"])
+        details = self._details
+        mine = [np.isin(theirs["ticket"], rows["ticket"]) for _, theirs in details]
+        taken = [theirs[where] for (_, theirs), where in zip(details, mine, strict=True)]
+        self._details = [
+            (since, theirs[~where]) for (since, theirs), where in zip(details, mine, strict=True) if not where.all()
+        ]
         for first in range(0, len(rows), SLICE_ROWS):
             part = rows[first : first + SLICE_ROWS]
-            found: dict[int, JobDetails] = {}
-            for theirs in operations:
-                _add_operations(found, theirs[np.isin(theirs["ticket"], part["ticket"])])
-            if records:
-                for ticket in part["ticket"].tolist():
-                    for record in records.get(ticket, ()):
-                        _add_record(found, record)
-            yield part, found
+            yield part, [theirs[np.isin(theirs["ticket"], part["ticket"])] for theirs in taken]
 
-    def take_expired(self) -> dict[int, JobDetails]:
+    def take_expired(self) -> list[Rows]:
         """Return, and forget, the details that have waited too long for their job, or all if they are too many."""
         limit = self._gone - MAX_WINDOWS_WAITED * self._limit
-        if len(self._records) + sum(len(rows) for _, rows in self._operations) > MAX_DETAILS:
+        if sum(len(rows) for _, rows in self._details) > MAX_DETAILS:
             limit = self._gone + 1
-        found: dict[int, JobDetails] = {}
-        for since, rows in self._operations:
-            if since < limit:
-                _add_operations(found, rows)
-        for since, record in self._records:
-            if since < limit:
-                _add_record(found, record)
-        self._operations = [entry for entry in self._operations if entry[0] >= limit]
-        self._records = [entry for entry in self._records if entry[0] >= limit]
-        return found
-
-    def _take_details(
-        self, tickets: np.ndarray[tuple[int], np.dtype[np.uint64]]
-    ) -> tuple[list[Rows], dict[int, list[_Record]]]:
-        """Take out the operations, and the records by ticket, that belong to these jobs."""
-        operations = []
-        left = []
-        for since, rows in self._operations:
-            mine = np.isin(rows["ticket"], tickets)
-            operations.append(rows[mine])
-            if not mine.all():
-                left.append((since, rows[~mine]))
-        self._operations = left
-        wanted = set(tickets.tolist()) if self._records else set()
-        records: dict[int, list[_Record]] = {}
-        others = []
-        for since, record in self._records:
-            if record.ticket in wanted:
-                records.setdefault(record.ticket, []).append(record)
-            else:
-                others.append((since, record))
-        self._records = others
-        return operations, records
-
-
-def _add_operations(found: dict[int, JobDetails], rows: Rows) -> None:
-    if rows.dtype == TRANSFER_ROW:
-        for ticket, treatment, trial, *moved in rows[["ticket", "treatment", "trial", *_MOVED]].tolist():
-            details = found.setdefault(ticket, JobDetails(treatment, trial))
-            details.transfer = dict(zip(_MOVED, moved, strict=True))
-        return
-    for ticket, treatment, trial, *operation in rows.tolist():
-        found.setdefault(ticket, JobDetails(treatment, trial)).operations.append(tuple(operation))
-
-
-def _add_record(found: dict[int, JobDetails], record: _Record) -> None:
-    details = found.setdefault(record.ticket, JobDetails(record.treatment, record.trial))
-    if isinstance(record, MetricRecord):
-        details.metrics[record.name] = record.value
-    else:
-        details.error = {"operation": record.operation, "kind": record.kind, "message": record.message}
+        expired = [rows for since, rows in self._details if since < limit]
+        self._details = [entry for entry in self._details if entry[0] >= limit]
+        return sorted(expired, key=lambda rows: rows.dtype == _RECORD_ROW)
 
 
 class JsonReport:
     """Writes everything as indented JSON, for programs; a figure without a value is null, never NaN or infinity."""
-
-    name: ClassVar[str] = "json"
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write one JSON object."""
@@ -188,12 +122,19 @@ class JsonLinesReport:
     ``"late": true`` and the job's id.
     """
 
-    name: ClassVar[str] = "jsonl"
-
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the lines; instants are seconds since the run began."""
-        out.write(_text(run_line(source)) + "\n")
-        verdicts = source.document.verdicts
+        document, verdicts = source.document, source.document.verdicts
+        # The first line says whether the jobs that follow are all of the run.
+        about = {
+            "run_id": document.run.run_id,
+            "run_state": document.run_state,
+            "jobs_planned": document.totals.planned,
+            "jobs_missing": document.totals.missing,
+            "incomplete": list(document.incomplete),
+            "damage": document.damage,
+        }
+        out.write(_text(about) + "\n")
         comparisons = [] if verdicts is None else verdicts.comparisons
         out.writelines(_text({"comparison": as_json(one)}) + "\n" for one in comparisons)
         out.writelines(_text(line) + "\n" for line in job_lines(source))
@@ -208,19 +149,6 @@ def _text(line: dict[str, Any]) -> str:
     except (TypeError, ValueError):
         # It holds NaN or bytes, which JSON cannot express; checking every line would cost half of the report again.
         return _encode(replace_nonfinite(line))
-
-
-def run_line(source: ReportSource) -> dict[str, Any]:
-    """Return the first line: whether the jobs that follow are all of the run."""
-    document = source.document
-    return {
-        "run_id": document.run.run_id,
-        "run_state": document.run_state,
-        "jobs_planned": document.totals.planned,
-        "jobs_missing": document.totals.missing,
-        "incomplete": list(document.incomplete),
-        "damage": document.damage,
-    }
 
 
 def job_lines(source: ReportSource, window_rows: int = WINDOW_ROWS) -> Iterator[dict[str, Any]]:
@@ -246,16 +174,13 @@ class _LineBuilder:
     """Turns rows into lines with the names that the header knows."""
 
     def __init__(self, header: Header, began_ns: int, disturbed: Collection[int]) -> None:
-        self._treatments: Sequence[StoredTreatment] = header.treatments
-        self._trials: Sequence[StoredTrial] = header.trials
-        self._open = {index for index, one in enumerate(self._treatments) if one.open_load}
-        self._began_ns = began_ns
-        self._disturbed = disturbed
-        self.workers: dict[int, Any] = {}
-        self._imported = bool(header.imported)
+        self._header, self._began_ns, self._disturbed = header, began_ns, disturbed
+        self._open = {index for index, one in enumerate(header.treatments) if one.open_load}
         self._timed = has_times(header)
+        self.workers: dict[int, Any] = {}
 
-    def jobs(self, rows: Rows, details: Mapping[int, JobDetails]) -> Iterator[dict[str, Any]]:
+    def jobs(self, rows: Rows, details: Iterable[Rows]) -> Iterator[dict[str, Any]]:
+        found = self._found(details)
         for ticket, treatment, trial, worker, outcome, start_ns, end_ns, uncertainty_ns, wait_ns in rows.tolist():
             ran = outcome <= Outcome.FAILED
             line = self._identity(ticket, treatment, trial) | {
@@ -267,22 +192,21 @@ class _LineBuilder:
             }
             if treatment in self._open:
                 line["wait_s"] = wait_ns / 1e9 if ran else None
-            if self._imported:
+            if self._header.imported:
                 line |= {"imported": True, "end_uncertainty_s": None}
             if not self._timed:
                 line |= {"start_s": None, "duration_s": None}
-            yield line | self._details(treatment, details.get(ticket))
+            _, _, parts = found.get(ticket, (treatment, trial, {"operations": {}, "metrics": {}, "error": None}))
+            yield line | parts
 
-    def late(self, expelled: Mapping[int, JobDetails]) -> Iterator[dict[str, Any]]:
-        for ticket, found in expelled.items():
-            yield self._identity(ticket, found.treatment, found.trial) | {
-                "late": True,
-                **self._details(found.treatment, found),
-            }
+    def late(self, expired: Iterable[Rows]) -> Iterator[dict[str, Any]]:
+        for ticket, (treatment, trial, parts) in self._found(expired).items():
+            yield self._identity(ticket, treatment, trial) | {"late": True, **parts}
 
     def _identity(self, ticket: int, treatment: int, trial: int) -> dict[str, Any]:
-        entry = self._trials[trial] if trial < len(self._trials) else (treatment, None, False)
-        labels = self._treatments[treatment].labels if treatment < len(self._treatments) else {}
+        header = self._header
+        entry = header.trials[trial] if trial < len(header.trials) else (treatment, None, False)
+        labels = header.treatments[treatment].labels if treatment < len(header.treatments) else {}
         return {
             "id": job_id_of(ticket),
             "attempt": attempt_of(ticket),
@@ -293,18 +217,34 @@ class _LineBuilder:
             "disturbed": trial in self._disturbed,
         }
 
-    def _details(self, treatment: int, details: JobDetails | None) -> dict[str, Any]:
-        if details is None:
-            return {"operations": {}, "metrics": {}, "error": None}
-        known = treatment < len(self._treatments)
-        names = self._treatments[treatment].operation_names if known else ()
-        operations = {}
-        for place, ok, start_ns, duration_ns in details.operations:
-            name = names[place] if place < len(names) else f"operation-{place}"
-            operations[name] = {
-                "ok": int(ok) != OPERATION_FAILED,
-                "start_s": (start_ns - self._began_ns) / 1e9,
-                "duration_s": duration_ns / 1e9,
-            }
-        found = {"operations": operations, "metrics": details.metrics, "error": details.error}
-        return found if details.transfer is None else found | {"transfer": details.transfer}
+    def _found(self, details: Iterable[Rows]) -> dict[int, tuple[int, int, dict[str, Any]]]:
+        """Return treatment and trial of each ticket that has details, and what its line says of them."""
+        found: dict[int, tuple[int, int, dict[str, Any]]] = {}
+
+        def parts_of(ticket: int, treatment: int, trial: int) -> dict[str, Any]:
+            own: dict[str, Any] = {"operations": {}, "metrics": {}, "error": None}
+            return found.setdefault(ticket, (treatment, trial, own))[2]
+
+        names = [one.operation_names for one in self._header.treatments]
+        for rows in details:
+            if rows.dtype == _RECORD_ROW:
+                for record in rows["record"]:
+                    parts = parts_of(record.ticket, record.treatment, record.trial)
+                    if isinstance(record, MetricRecord):
+                        parts["metrics"][record.name] = record.value
+                    else:
+                        error = {"operation": record.operation, "kind": record.kind, "message": record.message}
+                        parts["error"] = error
+            elif rows.dtype == TRANSFER_ROW:
+                for ticket, treatment, trial, *moved in rows[["ticket", "treatment", "trial", *_MOVED]].tolist():
+                    parts_of(ticket, treatment, trial)["transfer"] = dict(zip(_MOVED, moved, strict=True))
+            else:
+                for ticket, treatment, trial, place, ok, start_ns, duration_ns in rows.tolist():
+                    known = names[treatment] if treatment < len(names) else ()
+                    name = known[place] if place < len(known) else f"operation-{place}"
+                    parts_of(ticket, treatment, trial)["operations"][name] = {
+                        "ok": int(ok) != OPERATION_FAILED,
+                        "start_s": (start_ns - self._began_ns) / 1e9,
+                        "duration_s": duration_ns / 1e9,
+                    }
+        return found

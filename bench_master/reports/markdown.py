@@ -7,7 +7,7 @@ be markup, HTML, a link or a mention.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Final, TextIO
+from typing import Final, TextIO
 
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.report_types import ReportDocument
@@ -18,9 +18,9 @@ from bench_master.reports import ReportSource
 from bench_master.reports.comparison import answers, between_runs_of, markdown_lines
 from bench_master.reports.side_by_side import side_tables
 from bench_master.reports.store_tables import store_operations
-from bench_master.reports.table import markdown_of
+from bench_master.reports.table import markdown_list, markdown_of
 from bench_master.reports.tables import overview, packings
-from bench_master.reports.text_details import format_time, notices, totals_text
+from bench_master.reports.text import format_time, notices, totals_text
 from bench_master.reports.values_text import only_value
 from bench_master.reports.verdict_text import (
     MOST_NEIGHBOURS,
@@ -43,8 +43,6 @@ _COLUMNS: Final = 11
 
 class MarkdownReport:
     """Writes GitHub Flavored Markdown: the answer with ``-q``, the first page, and with ``-v`` its notes."""
-
-    name: ClassVar[str] = "markdown"
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the report."""
@@ -76,7 +74,11 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
             yield ""
         yield from markdown_of(overview(document))
         yield from ("", escape(one_line(document.trust.sentence)))
-    yield from _thresholds(document)
+    missed = [one for one in document.thresholds if not one.passed]
+    states = [document.threshold_state(one).upper() for one in missed]
+    yield from markdown_list(
+        [f"{each} {one.threshold}: {one.message}" for each, one in zip(states, missed, strict=True)]
+    )
     for side in side_tables(document, full=full):
         if len(side.columns) > _COLUMNS and not full:
             continue
@@ -88,7 +90,14 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
         if table.rows:
             yield from ("", f"{escape(table.name)}:", "")
             yield from markdown_of(table)
-    yield from _problems(document)
+    texts = [f"! {warning}" for warning in document.warnings]
+    texts += [
+        f"! {group.count:,} x {group.operation}: {group.kind}, such as: "
+        f"{shorten(one_line(group.message), _MESSAGE_CHARS)}"
+        for group in document.errors[:_ERRORS]
+        if group.message.strip()
+    ]
+    yield from markdown_list(texts)
     yield ""
     run, totals = document.run, document.totals
     when = "imported" if run.imported else f"{format_time(run.created)}, took {format_span(totals.duration_s)}"
@@ -96,7 +105,6 @@ def _lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
 
 
 def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool) -> Iterator[str]:
-    """Yield the answer, the tables behind it, and how far to trust it."""
     yield escape(verdicts.question)
     yield ""
     yield f"**{escape(verdicts.answer)}**"
@@ -106,10 +114,7 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
             yield f"{escape(table.caption)}:"
             yield ""
         yield from markdown_table(table.columns, [row.cells for row in table.rows])
-        remarks = table.notes(table.rows)
-        if remarks:
-            yield ""
-        yield from (f"- {escape(remark)}" for remark in remarks)
+        yield from markdown_list([*table.notes(table.rows), *filter(None, [table.remark])])
     if text := neighbour_text(verdicts, None if full else MOST_NEIGHBOURS):
         yield ""
         yield escape(text)
@@ -132,25 +137,3 @@ def _verdicts(document: ReportDocument, verdicts: VerdictsReport, *, full: bool)
 def _quoted_notices(document: ReportDocument) -> Iterator[str]:
     for notice in notices(document):
         yield from (f"> {escape(notice)}", "")
-
-
-def _thresholds(document: ReportDocument) -> Iterator[str]:
-    missed = [verdict for verdict in document.thresholds if not verdict.passed]
-    if missed:
-        yield ""
-    for verdict in missed:
-        state = document.threshold_state(verdict).upper()
-        yield f"- {escape(f'{state} {verdict.threshold}: {verdict.message}')}"
-
-
-def _problems(document: ReportDocument) -> Iterator[str]:
-    texts = [f"! {warning}" for warning in document.warnings]
-    texts += [
-        f"! {group.count:,} x {group.operation}: {group.kind}, such as: "
-        f"{shorten(one_line(group.message), _MESSAGE_CHARS)}"
-        for group in document.errors[:_ERRORS]
-        if group.message.strip()
-    ]
-    if texts:
-        yield ""
-    yield from (f"- {escape(text)}" for text in texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, TextIO
+from typing import TextIO
 
 from bench_common.records import OutputRecord, attempt_of, job_id_of
 from bench_common.safe_text import escape_lines, one_line
@@ -13,8 +13,6 @@ from bench_master.reports import ReportSource
 
 class OutputsReport:
     """Writes a line for each tool that ran (job, trial, treatment, step, exit code), then its output, indented."""
-
-    name: ClassVar[str] = "outputs"
 
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the state of the run, then the outputs in the order of the file."""

@@ -7,8 +7,7 @@ A page takes the colours from CSS variables; a chart for papers has them as lite
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
 from bench_common.engine_traits import engine_traits
@@ -17,25 +16,16 @@ Theme: TypeAlias = Literal["page", "paper"]
 """``page``: colours are CSS variables; ``paper``: literals of the light ground."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shades:
+class Shades(NamedTuple):
     """A colour on each ground."""
 
     light: str
     dark: str
 
 
-GROUND: Final = Shades("#ffffff", "#14181d")
-
-INKS: Final = {
-    "ink": Shades("#1c2126", "#e6e9ed"),
-    "muted": Shades("#57606a", "#9aa5b1"),
-}
+INKS: Final = {"ink": Shades("#1c2126", "#e6e9ed"), "muted": Shades("#57606a", "#9aa5b1")}
 """Colours of text and of marks that state no difference."""
-RULES: Final = {
-    "grid": Shades("#dfe3e8", "#2c333b"),
-    "ground": GROUND,
-}
+RULES: Final = {"grid": Shades("#dfe3e8", "#2c333b"), "ground": Shades("#ffffff", "#14181d")}
 """Colours without a meaning."""
 HUES: Final = {
     "blue": Shades("#0b5c8a", "#6cb8e6"),

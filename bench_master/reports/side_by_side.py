@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from bench_common.cost import HELD_UNITS
 from bench_common.safe_text import one_line, shorten
 from bench_master.analysis.document import percentile_name
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.formatting import (
-    Column,
-    fit_table,
-    format_percent,
-    format_value,
-    page_width,
-    paragraph,
-)
-from bench_master.reports.table import Cell, Table, varying_labels
+from bench_master.formatting import Column, fit_table, format_percent, format_value, page_width, paragraph
+from bench_master.reports.table import Cell, Table, grouped, varying_labels
 from bench_master.run_data.aggregate import JOB
-from bench_master.run_data.treatment_types import OperationReport, TreatmentReport
+from bench_master.run_data.treatment_types import TreatmentReport
 
 
 def format_labels(labels: Mapping[str, Any]) -> str:
@@ -59,8 +53,7 @@ def _compared(document: ReportDocument) -> list[list[TreatmentReport]]:
             found = groups.setdefault((each.group, each.a), [])
             found += [side for side in sides if side not in found]
     if not groups:
-        for entry in document.treatments:
-            groups.setdefault(entry.treatment.get("job"), []).append(entry)
+        groups = grouped(document.treatments, lambda entry: entry.treatment.get("job"))
     # Each treatment once, whatever it is compared with.
     place = {id(entry): number for number, entry in enumerate(document.treatments)}
     return [sorted(group, key=lambda entry: place[id(entry)]) for group in groups.values()]
@@ -93,32 +86,26 @@ def _measures(
     operations = list(dict.fromkeys(name for entry in group for name in entry.operations))
     shown = [(name, "p50") for name in sorted(operations, key=lambda name: name == JOB)]
     shown += [(JOB, chosen)] if JOB in operations and chosen != "p50" else []
-    rows = [
-        [f"{name} {statistic}", *(_spaced(one.operations.get(name), statistic) for one in group)]
+    rows: list[tuple[str, Callable[[TreatmentReport], str]]] = [
+        (f"{name} {statistic}", partial(_time, name, statistic))
         for name, statistic in shown
         if f"{name}.{statistic}" not in judged
     ]
-    for name in measured_metrics(group) if full else primary_metrics(group):
-        if name in judged:
-            continue
-        found = [entry.metrics.get(name) for entry in group]
-        rows.append([name, *("-" if one is None else format_value(one.median, one.unit) for one in found)])
+    metrics = measured_metrics(group) if full else primary_metrics(group)
+    rows += [(name, partial(_median, name)) for name in metrics if name not in judged]
     if "jobs_per_s" not in judged:
-        rows.append(["jobs/s", *(format_value(one.jobs_per_s, "") for one in group)])
-    if group[0].jobs_per_s and len({one.concurrency for one in group}) > 1:
-        base, own = group[0].jobs_per_s, group[0].concurrency
-        rates = [one.jobs_per_s for one in group]
-        rows.append(
-            [f"x that of {own} in flight", *("-" if rate is None else f"{rate / base:.2f}" for rate in rates)]
-        )
+        rows.append(("jobs/s", lambda one: format_value(one.jobs_per_s, "")))
+    base = group[0].jobs_per_s
+    if base and len({one.concurrency for one in group}) > 1:
+        title = f"x that of {group[0].concurrency} in flight"
+        rows.append((title, lambda one: "-" if one.jobs_per_s is None else f"{one.jobs_per_s / base:.2f}"))
     if full:
-        rows.append(
-            ["of the harness's own", *(format_percent(one.harness.share if one.harness else None) for one in group)]
-        )
-    rows.append(["MB/s", *(format_value(entry.objects.mb_per_s if entry.objects else None, "") for entry in group)])
+        rows.append(("of the harness's own", lambda one: format_percent(one.harness.share if one.harness else None)))
+    rows.append(("MB/s", lambda one: format_value(one.objects.mb_per_s if one.objects else None, "")))
     if any(entry.jobs.failed for entry in group):
-        rows.append(["failed", *(f"{entry.jobs.failed:,} of {entry.jobs.total:,}" for entry in group)])
-    return [row for row in rows if any(cell != "-" for cell in row[1:])]
+        rows.append(("failed", lambda one: f"{one.jobs.failed:,} of {one.jobs.total:,}"))
+    texts = [[title, *map(text, group)] for title, text in rows]
+    return [row for row in texts if any(cell != "-" for cell in row[1:])]
 
 
 def measured_metrics(treatments: Sequence[TreatmentReport]) -> list[str]:
@@ -140,8 +127,12 @@ def primary_metrics(treatments: Sequence[TreatmentReport]) -> list[str]:
     return list(found)
 
 
-def _spaced(operation: OperationReport | None, percentile: str) -> str:
-    return format_value(None if operation is None else operation.percentiles_s[percentile], "s")
+def _time(name: str, percentile: str, one: TreatmentReport) -> str:
+    return format_value(one.operations[name].percentiles_s[percentile] if name in one.operations else None, "s")
+
+
+def _median(name: str, one: TreatmentReport) -> str:
+    return format_value(one.metrics[name].median, one.metrics[name].unit) if name in one.metrics else "-"
 
 
 def side_lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
@@ -149,8 +140,7 @@ def side_lines(document: ReportDocument, *, full: bool) -> Iterator[str]:
     for number, table in enumerate(side_tables(document, full=full)):
         if number:
             yield ""
-        if table.caption:
-            yield from paragraph(table.caption, indent=2, hanging=4)
+        yield from paragraph(table.caption, indent=2, hanging=4)
         texts = table.texts
         for start, end in _pages(table):
             places = (0, *range(start, end))

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from bench_common.records import FIRST_BYTE
 from bench_common.safe_text import one_line
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.trust import short_names
 from bench_master.formatting import format_bytes, format_count, format_significant, format_span, format_value, plural
 from bench_master.reports.table import (
     MOST_OPEN_ROWS,
     Field,
     Table,
     amount,
+    by_treatment,
     count,
     doubtful,
+    named_treatments,
     number,
     seconds,
     treatment_table,
@@ -67,17 +67,12 @@ def store_operations(document: ReportDocument, *, full: bool) -> Table:
         for verb, one in each.objects.by_operation.items()
         if one.n or one.errors
     ]
-    notes = error_texts(document)
-    alone = len(document.treatments) == 1
-    for title, each in zip(short_names(document.treatments), document.treatments, strict=True):
-        if each.objects and (full or alone):
-            late = _late_texts(each.objects) if full else ()
-            texts = [text for text in (_moved_text(each.objects), seconds_text(each.objects), *late) if text]
-            notes += texts if alone else [f"{title}: {text}" for text in texts]
-    table = treatment_table(
-        document.treatments, "Operations on the store", "Over objects of all sizes.", fields, rows, notes
-    )
-    return replace(table, leads=True)
+    named = named_treatments(document)
+    notes = [f"{name}: {text}" for name, one in named if one.objects and (text := _error_text(one.objects))]
+    if full or len(named) == 1:
+        notes += by_treatment(document, lambda each: _texts(each.objects, full=full))
+    name, caption = "Operations on the store", "Over objects of all sizes."
+    return treatment_table(document.treatments, name, caption, fields, rows, notes, leads=True)
 
 
 def _measures() -> Iterator[Field[_Done]]:
@@ -112,23 +107,20 @@ def endpoints(document: ReportDocument) -> Table:
         if each.objects and len(each.objects.endpoints) > 1
         for endpoint in each.objects.endpoints
     ]
-    fields: list[Field[_Done]] = [
-        words("endpoint", lambda row: row[2]),
-        words("operation", lambda row: row[0]),
-        *_measures(),
-    ]
+    fields: list[Field[_Done]] = [words("endpoint", lambda row: row[2]), words("operation", lambda row: row[0])]
+    fields += _measures()
     rows: list[tuple[TreatmentReport, _Done]] = [
-        (each, (verb, one, endpoint_name(endpoint)))
+        (each, (verb, one, _endpoint_name(endpoint)))
         for each, endpoint in several
         for verb, one in endpoint.operations.items()
     ]
-    notes = [f"{endpoint_name(endpoint)}: {text}" for _, endpoint in several if (text := _endpoint_errors(endpoint))]
+    notes = [f"{_endpoint_name(endpoint)}: {text}" for _, endpoint in several if (text := _endpoint_errors(endpoint))]
     caption = "Operations by the endpoint that answered last, over objects of all sizes."
-    found = treatment_table(document.treatments, "Endpoints", caption, fields, rows, notes)
-    return replace(found, folded=len(rows) > MOST_OPEN_ROWS)
+    long = len(rows) > MOST_OPEN_ROWS
+    return treatment_table(document.treatments, "Endpoints", caption, fields, rows, notes, folded=long)
 
 
-def endpoint_name(one: EndpointReport) -> str:
+def _endpoint_name(one: EndpointReport) -> str:
     """Return the URL of an endpoint; its place where it is unknown."""
     return one_line(one.url or f"endpoint {one.endpoint}")
 
@@ -142,9 +134,7 @@ def _endpoint_errors(one: EndpointReport) -> str:
 
 
 def _sizes(document: ReportDocument) -> Table:
-    """Return what each operation did and moved, by class of objects."""
-    Size = tuple[str, TransferReport, OperationReport | None]  # noqa: N806  a type
-    fields: list[Field[Size]] = [
+    fields: list[Field[tuple[str, TransferReport, OperationReport | None]]] = [
         words("operation", lambda row: row[0]),
         count("done", lambda row: row[2].n if row[2] else None),
         number("per s", lambda row: row[1].per_s),
@@ -162,19 +152,17 @@ def _sizes(document: ReportDocument) -> Table:
         for name, one in each.objects.operations.items()
         if not name.endswith(FIRST_BYTE) and one.per_s
     ]
-    return replace(treatment_table(document.treatments, "Operations by size", "", fields, rows), folded=True)
+    return treatment_table(document.treatments, "Operations by size", "", fields, rows, folded=True)
 
 
 def _course(document: ReportDocument) -> Table:
-    """Return operations and MB per second over the time of the trials, over all endpoints."""
     moving = [(each, each.objects) for each in document.treatments if each.objects and each.objects.series]
     verbs = list(dict.fromkeys(one.operation for _, moved in moving for one in moved.series))
-    Step = tuple[str, dict[str, float], float, int]  # noqa: N806  a type
 
-    def rate(verb: str) -> Field[Step]:
+    def rate(verb: str) -> Field[_Step]:
         return number(f"{verb}/s", lambda row: row[1].get(verb))
 
-    fields: list[Field[Step]] = [
+    fields: list[Field[_Step]] = [
         words("second", lambda row: row[0]),
         *map(rate, verbs),
         number("MB/s", lambda row: row[2], optional=True),
@@ -182,11 +170,13 @@ def _course(document: ReportDocument) -> Table:
     ]
     rows = [(each, step) for each, moved in moving for step in _steps(moved)]
     caption = "What ended in each step of the trials, over all endpoints; JSON and CSV have it by endpoint."
-    table = treatment_table(document.treatments, "Course", caption, fields, rows)
-    return replace(table, folded=True, sortable=False)
+    return treatment_table(document.treatments, "Course", caption, fields, rows, folded=True, sortable=False)
 
 
-def _steps(moved: TransfersReport) -> Iterator[tuple[str, dict[str, float], float, int]]:
+_Step = tuple[str, dict[str, float], float, int]
+
+
+def _steps(moved: TransfersReport) -> Iterator[_Step]:
     """Yield operations and MB per second, and errors, in each step of the trials; `_MOST_STEPS` at most."""
     lengths: dict[int, int] = {}
     for one in moved.series:
@@ -215,8 +205,7 @@ _PHASES: Final = {"populate": "made before the first trial", "clear": "deleted a
 
 def population(document: ReportDocument) -> Table:
     """Return what was made in stores and deleted, a row for each treatment and phase."""
-    Done = tuple[str, list[PopulationPhaseReport]]  # noqa: N806  a type
-    fields: list[Field[Done]] = [
+    fields: list[Field[tuple[str, list[PopulationPhaseReport]]]] = [
         words("objects", lambda row: _PHASES[row[0]]),
         count("number", lambda row: sum(part.objects for part in row[1])),
         count("there before", lambda row: sum(part.found for part in row[1]) if row[0] == "populate" else None),
@@ -230,34 +219,29 @@ def population(document: ReportDocument) -> Table:
         for phase in _PHASES
         if (parts := [part for part in entry.population if part.phase == phase])
     ]
-    return replace(treatment_table(document.treatments, "Objects", "", fields, rows), folded=True)
+    return treatment_table(document.treatments, "Objects", "", fields, rows, folded=True)
 
 
 # -- notes -----------------------------------------------------------------------------------------------------------
 
 
-def error_texts(document: ReportDocument) -> list[str]:
-    """Return why operations of each treatment failed, with its name."""
-    found = zip(short_names(document.treatments), document.treatments, strict=True)
-    return [f"{name}: {text}" for name, one in found if one.objects is not None and (text := error_text(one.objects))]
+def _texts(moved: TransfersReport | None, *, full: bool) -> Iterator[str]:
+    """Yield what jobs moved in all and in a second, with `full` also how late first bytes were stamped."""
+    if moved is not None:
+        rate = "" if moved.mb_per_s is None else f"{format_significant(moved.mb_per_s)} MB/s, "
+        drawn = f"{plural(moved.redrawn, 'job')} did another operation than drawn, for want of an object"
+        yield f"{rate}{format_bytes(moved.content_bytes)} of content{f'; {drawn}' if moved.redrawn else ''}"
+        if moved.seconds is not None:
+            n, slowest = plural(moved.seconds.n, "second"), moved.seconds.slowest
+            ends = f"fastest {_second(moved.seconds.fastest)}, median {_second(moved.seconds.median)}"
+            which = f"second {slowest.second + 1} of trial {slowest.trial}"
+            yield f"of {n}: {ends}, slowest {_second(slowest)} ({which})"
+        for verb, one in moved.by_operation.items() if full else ():
+            if one.first_byte is not None and one.first_byte.error_s:
+                yield f"first byte of {verb}: stamped at most {format_value(one.first_byte.error_s, 's')} late"
 
 
-def _moved_text(moved: TransfersReport) -> str:
-    """Return what the jobs moved in all."""
-    rate = "" if moved.mb_per_s is None else f"{format_significant(moved.mb_per_s)} MB/s, "
-    text = f"{rate}{format_bytes(moved.content_bytes)} of content"
-    if moved.redrawn:
-        text += f"; {plural(moved.redrawn, 'job')} did another operation than drawn, for want of an object"
-    return text
-
-
-def _late_texts(moved: TransfersReport) -> Iterator[str]:
-    for verb, one in moved.by_operation.items():
-        if one.first_byte is not None and one.first_byte.error_s:
-            yield f"first byte of {verb}: stamped at most {format_value(one.first_byte.error_s, 's')} late"
-
-
-def error_text(moved: TransfersReport) -> str:
+def _error_text(moved: TransfersReport) -> str:
     """Return how many operations failed by the kind of failure, and which; empty if none did."""
     kinds: dict[str, dict[str, int]] = {}
     for verb, one in moved.by_operation.items():
@@ -269,18 +253,6 @@ def error_text(moved: TransfersReport) -> str:
         where = [verb if len(verbs) == 1 else f"{verb} {format_count(failed)}" for verb, failed in verbs.items()]
         texts.append(f"{format_count(sum(verbs.values()))} x {one_line(kind)} ({', '.join(where)})")
     return f"errors: {'; '.join(texts)}" if texts else ""
-
-
-def seconds_text(moved: TransfersReport) -> str:
-    """Return the fastest, median and slowest second; empty where trials were too short."""
-    seconds = moved.seconds
-    if seconds is None:
-        return ""
-    slowest = seconds.slowest
-    return (
-        f"of {plural(seconds.n, 'second')}: fastest {_second(seconds.fastest)}, median {_second(seconds.median)}, "
-        f"slowest {_second(slowest)} (second {slowest.second + 1} of trial {slowest.trial})"
-    )
 
 
 def _second(second: SecondReport) -> str:

@@ -8,6 +8,8 @@ from itertools import groupby
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from bench_common.safe_text import one_line
+from bench_master.analysis.report_types import ReportDocument
+from bench_master.analysis.trust import short_names
 from bench_master.formatting import (
     MISSING,
     MISSING_MEANS,
@@ -29,6 +31,7 @@ MOST_OPEN_ROWS: Final = 60
 """Rows of a table that a page shows at once; a longer one is folded."""
 
 Row = TypeVar("Row")
+Key = TypeVar("Key")
 
 
 class Cell(NamedTuple):
@@ -77,7 +80,8 @@ class Table:
             for place, column in enumerate(self.columns)
             if not (column.optional and says_nothing(row[place].text for row in self.rows))
         ]
-        rows = [[_told(row[place]) for place in kept] for row in self.rows]
+        cells = [[row[place] for place in kept] for row in self.rows]
+        rows = [[cell._replace(text=MISSING) if cell.text == "-" else cell for cell in row] for row in cells]
         notes = list(self.notes)
         if any(cell.text.endswith("?") and not cell.left for row in rows for cell in row):
             notes.append("?: a p99 of fewer than 1,000 values")
@@ -85,10 +89,6 @@ class Table:
             notes.append(f"{MISSING}: {MISSING_MEANS}")
         columns, labels = [self.columns[place] for place in kept], sum(place < self.labels for place in kept)
         return replace(self, columns=columns, rows=rows, notes=notes, labels=labels)
-
-
-def _told(cell: Cell) -> Cell:
-    return cell._replace(text=MISSING) if cell.text == "-" else cell
 
 
 def table_text(table: Table) -> Iterator[str]:
@@ -114,9 +114,13 @@ def markdown_of(table: Table) -> Iterator[str]:
     """Yield a table in Markdown, and its notes as a list."""
     table = table.shown()
     yield from markdown_table(table.columns, table.texts)
-    if table.notes:
-        yield ""
-    yield from (f"- {escape_markdown(note)}" for note in table.notes)
+    yield from markdown_list(table.notes)
+
+
+def markdown_list(texts: Collection[str]) -> Iterator[str]:
+    """Yield texts as a list in Markdown, below what there is; nothing without any."""
+    yield from [""] if texts else []
+    yield from (f"- {escape_markdown(text)}" for text in texts)
 
 
 def _is_flat(table: Table) -> bool:
@@ -137,24 +141,19 @@ class Field(NamedTuple, Generic[Row]):
 
 def words(title: str, get: Callable[[Row], object], **column: bool) -> Field[Row]:
     """Return a column of words."""
-
-    def cell(row: Row) -> Cell:
-        text = get(row)
-        return Cell("-" if text is None or text == "" else one_line(str(text)), left=True)
-
-    return Field(Column(title, left=True, **column), cell)
+    return Field(
+        Column(title, left=True, **column),
+        lambda row: Cell("-" if (text := get(row)) is None or text == "" else one_line(str(text)), left=True),
+    )
 
 
 def numbers(
     title: str, get: Callable[[Row], float | None], form: Callable[[float], str], **column: bool
 ) -> Field[Row]:
     """Return a column of numbers in a form of their own."""
-
-    def cell(row: Row) -> Cell:
-        value = get(row)
-        return Cell("-" if value is None else form(value), value)
-
-    return Field(Column(title, **column), cell)
+    return Field(
+        Column(title, **column), lambda row: Cell("-" if (value := get(row)) is None else form(value), value)
+    )
 
 
 def count(title: str, get: Callable[[Row], int | None], **column: bool) -> Field[Row]:
@@ -186,12 +185,7 @@ def measured(
     title: str, get: Callable[[Row], float | None], unit: Callable[[Row], str], **column: bool
 ) -> Field[Row]:
     """Return a column of values with a unit of each row."""
-
-    def cell(row: Row) -> Cell:
-        value = get(row)
-        return Cell(format_value(value, unit(row)), value)
-
-    return Field(Column(title, **column), cell)
+    return Field(Column(title, **column), lambda row: Cell(format_value(value := get(row), unit(row)), value))
 
 
 def doubtful(field: Field[Row], marked: Callable[[Row], bool]) -> Field[Row]:
@@ -205,11 +199,17 @@ def doubtful(field: Field[Row], marked: Callable[[Row], bool]) -> Field[Row]:
 
 
 def table_of(
-    name: str, caption: str, fields: Sequence[Field[Row]], rows: Iterable[Row], notes: Sequence[str] = ()
+    name: str,
+    caption: str,
+    fields: Sequence[Field[Row]],
+    rows: Iterable[Row],
+    notes: Sequence[str] = (),
+    *,
+    folded: bool = False,
 ) -> Table:
     """Return a table of rows that are no treatments."""
     cells = [[field.cell(row) for field in fields] for row in rows]
-    return Table(name, caption, [field.column for field in fields], cells, notes)
+    return Table(name, caption, [field.column for field in fields], cells, notes, folded)
 
 
 def treatment_table(
@@ -219,6 +219,7 @@ def treatment_table(
     fields: Sequence[Field[Row]],
     rows: Iterable[tuple[TreatmentReport, Row]],
     notes: Sequence[str] = (),
+    **shown: bool,
 ) -> Table:
     """Return a table whose rows belong to treatments of a run, with a column for each label that varies."""
     labels = varying_labels([entry.treatment for entry in treatments])
@@ -227,7 +228,7 @@ def treatment_table(
         [*(_label(entry.treatment.get(label)) for label in labels), *(field.cell(row) for field in fields)]
         for entry, row in rows
     ]
-    return Table(name, caption, columns, cells, notes, labels=len(labels))
+    return Table(name, caption, columns, cells, notes, labels=len(labels), **shown)
 
 
 def _label(value: object) -> Cell:
@@ -235,6 +236,26 @@ def _label(value: object) -> Cell:
         return Cell(str(value).lower(), left=True)
     number_ = float(value) if isinstance(value, int | float) else None
     return Cell("-" if value is None else one_line(str(value)), number_, left=True)
+
+
+def named_treatments(document: ReportDocument) -> list[tuple[str, TreatmentReport]]:
+    """Return each treatment with the short name that tells it from the others."""
+    return list(zip(short_names(document.treatments), document.treatments, strict=True))
+
+
+def by_treatment(document: ReportDocument, get: Callable[[TreatmentReport], Iterable[str]]) -> list[str]:
+    """Return the texts of each treatment, with its name where there are several."""
+    several = len(document.treatments) > 1
+    found = ((name, text) for name, entry in named_treatments(document) for text in get(entry))
+    return [f"{name}: {text}" if several else text for name, text in found]
+
+
+def grouped(items: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    """Return items by a key, both in their order."""
+    found: dict[Key, list[Row]] = {}
+    for one in items:
+        found.setdefault(key(one), []).append(one)
+    return found
 
 
 def varying_labels(every: Sequence[Mapping[str, Any]]) -> list[str]:

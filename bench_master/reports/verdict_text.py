@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from bench_common.safe_text import one_line
 from bench_master.analysis.answer import badness, share_text, spoken_name, value_text
 from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.trust import differing_text, flag_texts, short_names
+from bench_master.analysis.trust import differing_text, flag_texts
 from bench_master.analysis.verdict_types import (
-    BandReport,
     ClaimReport,
     ClaimsReport,
     ComparisonReport,
@@ -41,7 +39,7 @@ from bench_master.formatting import (
     plural,
     says_nothing,
 )
-from bench_master.reports.table import varying_labels
+from bench_master.reports.table import grouped, named_treatments, varying_labels
 from bench_master.verdicts.reasons import Code
 
 FULL_INTERVAL: Final = 0.94
@@ -49,14 +47,12 @@ FULL_INTERVAL: Final = 0.94
 FEWEST_ROUNDS: Final = 2
 """Fewer have no range worth showing."""
 MOST_NEIGHBOURS: Final = 5
-"""Pairs of neighbours that are named."""
 _VERDICT_COLUMNS: Final = 5
 """Columns of a verdict after the labels."""
 _TREATMENT: Final = "treatment"
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictRow:
+class VerdictRow(NamedTuple):
     """A treatment's row."""
 
     cells: Sequence[str]
@@ -69,8 +65,7 @@ class VerdictRow:
         return " ".join(self.cells[:-_VERDICT_COLUMNS])
 
 
-@dataclass(frozen=True, slots=True)
-class VerdictTable:
+class VerdictTable(NamedTuple):
     """The verdicts on one measure."""
 
     caption: str
@@ -91,20 +86,18 @@ class VerdictTable:
         titles = " ".join(column.title for column in self.columns[:-_VERDICT_COLUMNS])
         name = Column(titles if len(titles) <= len(_TREATMENT) else _TREATMENT, left=True)
         rows = [VerdictRow([row.name, *row.cells[-_VERDICT_COLUMNS:]], row.remark) for row in self.rows]
-        return replace(self, columns=[name, *self.columns[-_VERDICT_COLUMNS:]], rows=rows)
+        return self._replace(columns=[name, *self.columns[-_VERDICT_COLUMNS:]], rows=rows)
 
     def shared_remarks(self) -> dict[str, str]:
         """Return the remarks that limit several verdicts, each with the names that it limits."""
-        names: dict[str, list[str]] = {}
-        for row in self.rows:
-            names.setdefault(row.remark, []).append(row.name)
-        return {remark: ", ".join(several) for remark, several in names.items() if remark and len(several) > 1}
+        found = grouped(self.rows, lambda row: row.remark)
+        return {remark: ", ".join(row.name for row in rows) for remark, rows in found.items() if remark and rows[1:]}
 
     def notes(self, rows: Sequence[VerdictRow]) -> list[str]:
-        """Return what limits the verdicts of some of its rows; what limits several is said once."""
+        """Return what limits the verdicts of some of its rows, each alone, and then what limits several."""
         shared = self.shared_remarks()
         found = [f"{row.name}: {row.remark}" for row in rows if row.remark and row.remark not in shared]
-        return [*found, *(f"{names}: {remark}" for remark, names in shared.items()), *filter(None, [self.remark])]
+        return [*found, *(f"{names}: {remark}" for remark, names in shared.items())]
 
 
 def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
@@ -112,17 +105,13 @@ def verdict_tables(document: ReportDocument) -> list[VerdictTable]:
     verdicts = document.verdicts
     if verdicts is None:
         return []
-    measures: dict[tuple[str, str, str], list[ComparisonReport]] = {}
-    for each in verdicts.comparisons:
-        measures.setdefault((each.measure, each.unit, each.direction), []).append(each)
+    measures = grouped(verdicts.comparisons, lambda each: (each.measure, each.unit, each.direction))
     labels = {entry.title: entry.treatment for entry in document.treatments}
     confidence = 1 - verdicts.family.alpha
     tables = []
     for found in measures.values():
         table = _table(found, labels, confidence, captioned=len(measures) > 1)
-        groups: dict[tuple[str, str], list[ComparisonReport]] = {}
-        for each in found:
-            groups.setdefault((each.group, each.a), []).append(each)
+        groups = grouped(found, lambda each: (each.group, each.a))
         if len(groups) == 1 or not all(group for group, _ in groups) or table.fits():
             tables.append(table)
         else:
@@ -146,8 +135,8 @@ def _table(
     title = "range of the rounds" if ranges else f"{100 * confidence:.4g} % interval"
     columns += [Column("difference"), Column(title, left=True, optional=True), Column("rounds")]
     rows: list[VerdictRow] = []
-    for group in dict.fromkeys((each.group, each.a) for each in comparisons):
-        rows += _group_rows([each for each in comparisons if (each.group, each.a) == group], names, labels)
+    for group in grouped(comparisons, lambda each: (each.group, each.a)).values():
+        rows += _group_rows(group, names, labels)
     remarks = {row.remark for row in rows if row.cells[len(names) or 1] != _BASELINE}
     alike = remarks.pop() if len(remarks) == 1 and len(rows) > 2 else ""  # noqa: PLR2004  two: the only comparison
     if alike:
@@ -245,7 +234,6 @@ def _limits(comparison: ComparisonReport) -> str:
 
 
 EXPLORATORY: Final = "exploratory: not claimed before the run"
-"""What is said of a comparison that is none of the registered claims."""
 _LARGE_SHARE: Final = 0.1
 """From this share of an interval's width on what is not known of the clock is told."""
 
@@ -264,11 +252,10 @@ def is_another_quotient(comparison: ComparisonReport) -> bool:
 
 def _clock_share(comparison: ComparisonReport) -> float:
     """Return which share of the width of an interval is there because ends may be stamped late."""
-    match comparison.band:
-        case BandReport(why="clock", low=first, high=last) if comparison.confidence >= FULL_INTERVAL:
-            ends = (comparison.low, comparison.high, first, last)
-        case _:
-            return 0.0
+    band = comparison.band
+    if band is None or band.why != "clock" or comparison.confidence < FULL_INTERVAL:
+        return 0.0
+    ends = (comparison.low, comparison.high, band.low, band.high)
     known = [end for end in ends if end is not None and (end > 0.0 or comparison.scale == "difference")]
     if len(known) < len(ends):
         return 0.0
@@ -319,7 +306,7 @@ def trust_sentences(document: ReportDocument) -> list[str]:
         sentences.append("A difference is the middle of the rounds' ratios, not the quotient of two values.")
     floor = verdicts.runs.noise_floor
     if floor is not None:
-        name = _names_by_title(document).get(floor.a, floor.a)
+        name = names_by_title(document).get(floor.a, floor.a)
         # One label that varies needs no name.
         name = name if " " in name else name.rpartition("=")[2]
         sentences.append(f"{name} against itself: {change_text(floor)} {interval_text(floor, FEWEST_ROUNDS)}.")
@@ -348,7 +335,6 @@ def neighbour_text(verdicts: VerdictsReport | None, most: int | None = MOST_NEIG
 
 
 def _neighbours(comparison: ComparisonReport, other: str, margin: float) -> str:
-    """Return one comparison of neighbours in words, with its interval."""
     interval = interval_text(comparison, FEWEST_ROUNDS)
     change = change_text(comparison)
     shown = "" if interval == "-" else f" {interval}"
@@ -406,7 +392,9 @@ def _range(values: Iterable[float | None]) -> str:
     return " to ".join(ends)
 
 
-def _plain(value: float) -> str:
+def _plain(value: float | None) -> str:
+    if value is None:
+        return "-"
     return f"{value:,.0f}" if value == int(value) or value >= 10 else f"{value:.1f}"  # noqa: PLR2004
 
 
@@ -420,7 +408,7 @@ def warnings(document: ReportDocument) -> Iterator[str]:
         for reason in verdicts.design.limits:
             if reason not in said:
                 yield one_line(f"design {verdicts.design.grade}: {reason.sentence()}")
-    names = _names_by_title(document)
+    names = names_by_title(document)
     for level in _LEVELS:
         yield from flag_texts(verdicts, level, names)
     if text := differing_text(verdicts):
@@ -430,8 +418,9 @@ def warnings(document: ReportDocument) -> Iterator[str]:
 _LEVELS: Final[tuple[FlagLevel, ...]] = ("refusal", "warning")
 
 
-def _names_by_title(document: ReportDocument) -> dict[str, str]:
-    return dict(zip((entry.title for entry in document.treatments), short_names(document.treatments), strict=True))
+def names_by_title(document: ReportDocument) -> dict[str, str]:
+    """Return the short name of each treatment by its title."""
+    return {entry.title: name for name, entry in named_treatments(document)}
 
 
 def notes(document: ReportDocument) -> Iterator[str]:
@@ -439,7 +428,7 @@ def notes(document: ReportDocument) -> Iterator[str]:
     verdicts = document.verdicts
     if verdicts is None:
         return
-    yield from flag_texts(verdicts, "note", _names_by_title(document))
+    yield from flag_texts(verdicts, "note", names_by_title(document))
     for each in verdicts.environment.differences:
         values = "; ".join(f"{side}: {value}" for side, value in each.values.items())
         yield one_line(f"{each.name} differs ({each.level}): {values}")
@@ -493,11 +482,9 @@ def comparison_lines(verdicts: VerdictsReport | None) -> Iterator[str]:
     columns += [Column(title, optional=True) for title in ("p", *_EXPLAINED, "jobs", "effective", "lost")]
     rows = []
     for name, each in known:
-        shares = [share_text(each.tipping or None), share_text(each.mde)]
-        jobs = [
-            "-" if value is None else _plain(value) for value in (each.jobs_per_trial, _whole(each.effective_jobs))
-        ]
-        rows.append([name, "-" if each.p is None else f"{each.p:.2g}", *shares, *jobs, f"{each.lost}"])
+        cells = [name, "-" if each.p is None else f"{each.p:.2g}", share_text(each.tipping or None)]
+        jobs = (_plain(value) for value in (each.jobs_per_trial, _whole(each.effective_jobs)))
+        rows.append([*cells, share_text(each.mde), *jobs, f"{each.lost}"])
     yield from fit_table(columns, rows)
     shown = [
         f"{column.title}: {_MEANINGS[column.title]}."

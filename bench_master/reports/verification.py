@@ -36,9 +36,7 @@ FORMATS: Final = {
     ".txt": "text",
     ".xml": "junit",
 }
-"""The format of a report by the ending of its file's name."""
 MOST_FINDINGS: Final = 20
-"""How many differences are shown."""
 MOST_ALIGNED: Final = 20_000
 """Reports are aligned up to so many words; of longer ones that differ in length the first difference is told."""
 _DETAILS: Final[Sequence[Detail]] = ("page", "full", "answer")
@@ -59,10 +57,8 @@ class Difference(Struct, frozen=True):
     remade: str
     """What follows from the rows; empty where nothing does."""
     words: int = 1
-    """How many words differ here."""
 
     def __str__(self) -> str:
-        """Return it as a sentence."""
         if not self.remade:
             return f"{self.where}: {self.published} does not follow from the rows"
         if not self.published:
@@ -134,7 +130,6 @@ def _compared(source: ReportSource, name: str, published: str, detail: Detail) -
 
 
 def _stats_name(published: str) -> str | None:
-    """Return what a page or a JUnit file calls the stats file."""
     named = _STATS_NAME.search(published)
     return html.unescape(named[1] or named[2]) if named else None
 

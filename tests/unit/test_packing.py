@@ -29,9 +29,8 @@ from bench_common.treatment import ContainerSettings, HostState, Lifecycle, Oper
 from bench_master.analysis.document import build_document
 from bench_master.analysis.report_types import as_json
 from bench_master.plan import allows_look_ahead, estimate_seconds, make_plan
-from bench_master.reports.packing_text import fill_text, host_text, knee_text
 from bench_master.reports.text import lines
-from bench_master.reports.values_text import only_value
+from bench_master.reports.values_text import fill_text, host_text, knee_text, only_value
 from bench_master.run_data.packed_hosts import add_host_slopes, host_slopes
 from bench_master.run_data.packed_jobs import PackedJobs
 from bench_master.run_data.packing import PackingStats

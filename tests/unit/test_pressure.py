@@ -12,7 +12,7 @@ from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
 from bench_master.analysis.report_types import as_json
 from bench_master.reports.html import page_tables
-from bench_master.reports.text_details import details
+from bench_master.reports.text import details
 from bench_master.run_data import pressure as judged
 from bench_master.run_data.pressure import MEASURES, MIN_TRIALS, outlier_factor, stands_out
 from bench_worker.host import pressure

@@ -15,7 +15,7 @@ from bench_common.stats.reader import StatsFile
 from bench_common.stats.rows import Columns
 from bench_master.analysis.document import build_document, percentile_name
 from bench_master.analysis.report_types import as_json
-from bench_master.reports.text_details import totals_text
+from bench_master.reports.text import totals_text
 from bench_master.run_data.percentiles import ExactPercentiles, LatencySeries
 
 

@@ -158,7 +158,7 @@ def test_the_window_has_a_limit():
         assert window._held <= 4
     seen += [int(ticket) for rows, _ in window.drain() for ticket in rows["ticket"]]
     assert seen == list(range(30))
-    assert window.take_expired() == {}
+    assert window.take_expired() == []
 
 
 def test_the_rate_histogram_counts_every_second(path):

@@ -44,7 +44,7 @@ def test_a_series_runs_pair_after_pair():
         made.append(series.next_run())
         series = series.with_run(1.0)
     assert made == [(pair, side) for pair in range(1, 7) for side in SERIES.order(pair)]
-    assert (series.complete_pairs, series.spent_s) == (6, 12.0)
+    assert (series.complete_pairs, sum(series.runs)) == (6, 12.0)
 
 
 def test_a_budget_ends_no_pair_in_its_middle():

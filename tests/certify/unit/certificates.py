@@ -3,9 +3,8 @@
 import math
 
 from bench_features.certify.certificate import CertifiedRun, RunComparison, RunMeasure, RunSeries
-from bench_features.certify.evidence import Evidence
 from bench_features.certify.findings import certify_runs
-from bench_features.certify.runs import RunPlan
+from bench_features.certify.runs import Evidence, RunPlan
 
 MACHINE = {
     "machine_id": "0123456789abcdef",
