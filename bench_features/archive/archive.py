@@ -6,35 +6,36 @@ is missing, of another version or unreadable is made again, and one that cannot 
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections import Counter
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 
-from bench_common.errors import InfrastructureError, NotAStatsFileError, StatsFileError, UsageError, did_you_mean
+from bench_common.errors import (
+    InfrastructureError,
+    NotAStatsFileError,
+    StatsFileError,
+    UsageError,
+    did_you_mean,
+)
 from bench_common.files import open_regular
 from bench_common.safe_text import one_line, shorten
-from bench_common.stats.block_types import StoredTreatment
 from bench_common.stats.reader import SUFFIX, StatsFile
 from bench_common.streams import program_name, tell
-from bench_common.thresholds import Primary
-from bench_common.units import unix_seconds
+from bench_features.archive.extract import contents_of
 from bench_features.archive.folder import INDEX, ArchiveFolder, find_folder, hash_of
-from bench_features.archive.types import Added, ArchivedRun, ArchivedTreatment, RunFilter, Series
-from bench_master.analysis.document import document_of
-from bench_master.analysis.parameters import parameters
-from bench_master.analysis.report_types import ReportDocument
-from bench_master.analysis.run_summary import summary_of
-from bench_master.analysis.verdict_types import DIRECTED_WORDS, VerdictsReport, change_text
+from bench_features.archive.types import (
+    Added,
+    ArchivedRun,
+    ArchivedTreatment,
+    RunFilter,
+    Series,
+)
 from bench_master.progress_message import note, progress_message
-from bench_master.run_data.measured import MeasuredRun, trial_values
-from bench_master.run_data.summary import RunSummary
-from bench_master.scenario.model import is_again
+from bench_master.run_data.measured import MeasuredRun
 
 EVERYTHING: Final = RunFilter()
 MIN_PREFIX: Final = 4
@@ -47,7 +48,9 @@ Row: TypeAlias = tuple[tuple[int, int], ArchivedRun]
 
 _VERSION: Final = 3
 """Of what the index keeps; one of another version is made again."""
-_decode: Final = msgspec.msgpack.Decoder(tuple[int, dict[str, Row]]).decode
+_TABLE: Final = "CREATE TABLE run (sha256 TEXT PRIMARY KEY, bytes INTEGER, mtime_ns INTEGER, run BLOB)"
+_encode: Final = msgspec.msgpack.Encoder().encode
+_run: Final = msgspec.msgpack.Decoder(ArchivedRun).decode
 
 
 class Archive:
@@ -92,8 +95,7 @@ class Archive:
         if self._is_saved:
             return
         try:
-            # It is written whole: nothing locks it, also on a shared folder.
-            self.folder.write(INDEX, msgspec.msgpack.encode((_VERSION, self._rows)))
+            self.folder.write(INDEX, _index_of(self._rows))
         except InfrastructureError as error:
             tell(f"{program_name()}: {error}: the index is made for this command alone")
         self._is_saved = True
@@ -139,10 +141,10 @@ class Archive:
         """
         try:
             StatsFile(path)
-        except StatsFileError as error:
-            if isinstance(error, NotAStatsFileError):
-                raise
-            # Else it is damaged, and goes in as such.
+        except NotAStatsFileError:
+            raise
+        except StatsFileError:
+            pass  # damaged: it goes in as such
         sha256 = self.folder.put(path)
         place = self.folder.place(sha256)
         about = place.stat()
@@ -232,15 +234,29 @@ class Archive:
         return frozenset(run.id for run in (self._runs() if known else ()) if run.sha256 in known)
 
 
+def _index_of(rows: Mapping[str, Row]) -> bytes:
+    """Return the index as a file of sqlite3, which is written whole: nothing locks it, also on a shared folder."""
+    with closing(sqlite3.connect(":memory:")) as index:
+        index.executescript(f"{_TABLE}; PRAGMA user_version = {_VERSION};")
+        kept = ((sha256, *state, _encode(run)) for sha256, (state, run) in rows.items())
+        index.executemany("INSERT INTO run VALUES (?, ?, ?, ?)", kept)
+        index.commit()
+        return index.serialize()
+
+
 def _read_index(path: Path) -> dict[str, Row]:
     try:
         with open_regular(path) as file:
-            version, rows = _decode(file.read())
-    except (FileNotFoundError, msgspec.MsgspecError):
+            content = file.read() or b"-"  # of no bytes sqlite3 raises MemoryError
+        with closing(sqlite3.connect(":memory:")) as index:
+            index.deserialize(content)
+            (version,) = index.execute("PRAGMA user_version").fetchone()
+            rows = index.execute("SELECT * FROM run") if version == _VERSION else ()
+            return {sha256: ((size, mtime_ns), _run(run)) for sha256, size, mtime_ns, run in rows}
+    except (FileNotFoundError, sqlite3.Error, msgspec.MsgspecError, TypeError):
         return {}
     except OSError as error:
         raise InfrastructureError(f"{path}: {error.strerror}; remove it, and it is made again") from error
-    return rows if version == _VERSION else {}
 
 
 def _check_filter(runs: Sequence[ArchivedRun], wanted: RunFilter) -> None:
@@ -253,105 +269,3 @@ def _check_filter(runs: Sequence[ArchivedRun], wanted: RunFilter) -> None:
             few = f"; known: {', '.join(sorted(known)[:_MOST_SHOWN])}" if known else ""
             hint = did_you_mean(value, known) or shorten(few, _SHOWN_CHARS) + more
             raise UsageError(one_line(f"{what} {shorten(value, _SHOWN_CHARS)}: no run in the archive has it{hint}"))
-
-
-# -- reading a stats file --------------------------------------------------------------------------------------------
-
-
-_ODD: Final = (
-    *(KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError),
-    *(UsageError, msgspec.MsgspecError),
-)
-"""What a header that is odd in a way that no check finds can raise."""
-ARCHIVED_PARTS: Final = frozenset({trial_values})
-"""What the archive has of a run and its report may not have."""
-MAX_PROBLEM_CHARS: Final = 400
-_END_S: Final = 32_503_680_000.0
-"""The year 3000: later times are odd, and near the last date there is, neither zones nor axes have room."""
-
-
-def contents_of(path: Path, sha256: str, size: int, run: MeasuredRun | None = None) -> ArchivedRun:
-    """Read a stats file, of which there may already be the sums; raise `NotAStatsFileError` for anything else."""
-    found = ArchivedRun(sha256=sha256, state="damaged", bytes=size)
-    try:
-        stats = StatsFile(path) if run is None else run.stats
-        run_id, created = stats.header.run_id, unix_seconds(stats.header.created)
-        created_s = created if 0 <= created < _END_S else None
-        found = replace(found, run_id=None if run_id is None else str(run_id), created=created_s)
-        row = _row(found, MeasuredRun(stats) if run is None else run)
-        # An odd run is known here, and not when the index is read.
-        return msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=ArchivedRun)
-    except NotAStatsFileError:
-        raise
-    except StatsFileError as error:
-        problem = error.message.removeprefix(f"{path}: ")
-    except _ODD as error:
-        problem = f"its run cannot be read: {type(error).__name__}: {error}"
-    return replace(found, problem=_short(problem))
-
-
-def _row(found: ArchivedRun, run: MeasuredRun) -> ArchivedRun:
-    document, summary = document_of(run, also=ARCHIVED_PARTS), summary_of(run)
-    entries = [entry for entry in run.sums.treatments if not is_again(entry.labels)]
-    return replace(
-        found,
-        state=document.run_state,
-        problem=_short(_problem(document, summary, found.created)),
-        scenario=summary.scenario,
-        report=document.run,
-        totals=document.totals,
-        hosts=dict(summary.hosts),
-        verdict=_verdict(document.verdicts),
-        trust=document.trust.word,
-        treatments=[_treatment(*pair, summary) for pair in zip(entries, document.treatments, strict=True)],
-    )
-
-
-def _treatment(entry: StoredTreatment, report: Any, summary: RunSummary) -> ArchivedTreatment:
-    own = summary.treatments.get(report.title)
-    measure = None if own is None else own.measure
-    versions = (host.engines.get(entry.engine) for host in summary.hosts.values())
-    return ArchivedTreatment(
-        title=report.title,
-        series=series_key(summary, entry, measure),
-        labels=report.treatment,
-        engine_version=next(filter(None, versions), ""),
-        failed=report.jobs.failed + report.jobs.lost,
-        measure=measure,
-        trials=[] if own is None else [value for value in own.trials.values.tolist() if math.isfinite(value)],
-        operations=report.operations,
-        metrics=report.metrics,
-    )
-
-
-def series_key(run: RunSummary, treatment: StoredTreatment, measure: Primary | None) -> str:
-    """Return what is the same in all runs of a treatment that may be compared: not its repeats and not its seed.
-
-    That is the scenario's name, the labels, every parameter, the measure that trials are compared by, and the names
-    of the hosts.
-    """
-    identity = None if measure is None else [measure.name, measure.unit, measure.direction]
-    treated = [run.scenario, treatment.labels, parameters(treatment), identity]
-    digest = hashlib.sha256(msgspec.json.encode(treated, order="sorted")).hexdigest()[:32]
-    return hashlib.sha256(f"{digest} {', '.join(sorted(run.hosts))}".encode()).hexdigest()[:16]
-
-
-def _verdict(verdicts: VerdictsReport | None) -> str:
-    found = list(verdicts.comparisons) if verdicts is not None else []
-    if len(found) == 1 and found[0].verdict in DIRECTED_WORDS:
-        return f"{found[0].word.lower()}, {change_text(found[0])}"
-    words = Counter(each.word.lower() for each in found)
-    return ", ".join(word if len(found) == 1 else f"{number} {word}" for word, number in words.items())
-
-
-def _problem(document: ReportDocument, summary: RunSummary, created: float | None) -> str:
-    """Return why the run enters no trend; an empty text if it does."""
-    if document.run_state != "complete":
-        return "; ".join(document.incomplete) or document.run_state
-    if summary.problem is not None:
-        return summary.problem.sentence()
-    return "" if created is not None else "nobody knows when it began"
-
-
-def _short(text: str) -> str:
-    return shorten(one_line(text), MAX_PROBLEM_CHARS)

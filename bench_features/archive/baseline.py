@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from bench_common.errors import UsageError
 from bench_common.safe_text import one_line
-from bench_features.archive.archive import Archive, series_key
+from bench_features.archive.archive import Archive
+from bench_features.archive.extract import series_key
 from bench_features.archive.facts import machine_facts, steadied
 from bench_features.archive.trend_types import facts_text
 from bench_features.archive.trends import History, changed_facts, iso, points_of

@@ -5,7 +5,7 @@
     objects/ab/abcdef....stats.gz   a stats file under the SHA-256 of its content
     objects/tmp                     files that are being written
     acknowledged.jsonl              the changes that somebody knows of
-    index.msgpack                   made again from the files where it is missing, older than they are or unreadable
+    index.sqlite3                   made again from the files where it is missing, older than they are or unreadable
 
 A file appears under its name only when it is whole and on the disk: it is written beside its place and renamed.
 """
@@ -32,7 +32,7 @@ from bench_common.stats.reader import SUFFIX
 
 VARIABLE: Final = "WEIGHBRIDGE_ARCHIVE"
 """Names the archive where no option does."""
-INDEX: Final = "index.msgpack"
+INDEX: Final = "index.sqlite3"
 ACKNOWLEDGED: Final = "acknowledged.jsonl"
 _PIECE: Final = 1 << 20
 _STALE_S: Final = 86_400.0
@@ -69,6 +69,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
     """A change that somebody knows of."""
 
     series: str
+    """The key of the series."""
     run: str
     """The hash of the run that begins the new level."""
     at: str
@@ -208,6 +209,7 @@ def hash_of(path: Path) -> str:
 
 
 def _sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

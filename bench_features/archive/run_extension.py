@@ -78,7 +78,7 @@ class ArchiveExtension(RunExtension):
         """Return what the archive has of a run and its report may not have."""
         if options.extensions.of(ArchiveOptions).archive is None:
             return frozenset()
-        from bench_features.archive.archive import ARCHIVED_PARTS
+        from bench_features.archive.extract import ARCHIVED_PARTS
 
         return ARCHIVED_PARTS
 
@@ -102,7 +102,8 @@ def keep_run(run: MeasuredRun, folder: str, *, quiet: bool) -> ExitCode:
         with progress_message("adding the run to the archive"), Archive.open(folder or None, create=True) as archive:
             added, where = archive.add(run.path, run=run).run, archive.folder.shown
     except (WeighbridgeError, OSError) as error:
-        for line in error_lines(error) if isinstance(error, WeighbridgeError) else [str(error)]:
+        lines = error_lines(error) if isinstance(error, WeighbridgeError) else [str(error)]
+        for line in lines:
             tell(f"{program_name()}: the run is not in the archive: {line}")
         same = f" --archive {shlex.quote(folder)}" if folder else ""
         again = f"bench-master archive add {shlex.quote(str(run.path))}{same}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from bench_features.archive.trend_types import TrendChange, TrendReport, TrendRun
 from bench_features.charts.layout import Chart, KeyEntry
-from bench_features.charts.picture import Anchor, Frame
+from bench_features.charts.picture import Frame
 from bench_features.charts.scales import Scale, logarithmic
 from bench_master.formatting import format_change, format_change_interval, format_value, plural
 from bench_master.reports.palette import Theme, engine_hue
@@ -76,6 +76,7 @@ def draw_trend(trend: TrendReport, width: int, theme: Theme = "page") -> Chart:
 
 
 def _draw_key(picture: Chart, trend: TrendReport, hue: str, *, bars: bool) -> None:
+    """Write what the marks stand for."""
     draws: dict[str, Callable[[float, float], None]] = {
         "run, with the interval of its median" if bars else "run": lambda x, y: picture.mark(
             x + 10, y - 4, 0, hue, size=3.2
@@ -100,16 +101,22 @@ def _draw_levels(picture: Chart, trend: TrendReport, xs: Sequence[float], scale:
     bounds = sorted({0, *begins, *(one.first for one in trend.breaks), len(trend.runs)})
     before = 0.0
     for first, last in pairwise(bounds):
-        level = math.exp(float(np.median([math.log(run.value) for run in trend.runs[first:last]])))
-        x0, x1 = max(xs[first] - 3, frame.left), min(xs[last - 1] + 3, frame.right)
+        logs = [math.log(run.value) for run in trend.runs[first:last]]
+        level = math.exp(float(np.median(logs)))
+        x0, x1 = xs[first] - 3, xs[last - 1] + 3
+        x0, x1 = max(x0, frame.left), min(x1, frame.right)
         change = begins.get(first)
         if change is not None and before:
             low, high = scale(before * change.low), scale(before * change.high)
             picture.area([(x0, low), (x1, low), (x1, high), (x0, high)], "muted", opacity=0.22)
         if last - first > 1 or change is not None:
             y = scale(level)
-            tip = f"{format_value(level, trend.unit)}, {plural(last - first, 'run')}"
-            picture.line([(x0, y), (x1, y)], "ink", width=2, tip=tip)
+            picture.line(
+                [(x0, y), (x1, y)],
+                "ink",
+                width=2,
+                tip=f"{format_value(level, trend.unit)}, {plural(last - first, 'run')}",
+            )
         before = level
 
 
@@ -124,21 +131,30 @@ def _draw_run(picture: Chart, x: float, run: TrendRun, scale: Scale, hue: str, u
 def _draw_breaks(picture: Chart, trend: TrendReport, xs: Sequence[float], frame: Frame) -> None:
     for one in reversed(trend.breaks):
         x = (xs[one.first - 1] + xs[one.first]) / 2
-        _draw_break(picture, x, frame.top - 6, frame.bottom, f"the machine changed: {one.text}")
-        aside: tuple[float, float, Anchor] = (5, frame.right - x, "start")
-        if x > (frame.left + frame.right) / 2:
-            aside = (-5, x - frame.left, "end")
-        dx, room, anchor = aside
-        place, room = (x + dx, frame.top + 2), max(room - 8, 30)
-        picture.text(*place, one.text, anchor=anchor, ink="muted", size=11, room=room, unless_covered=True)
+        tip = f"the machine changed: {one.text}"
+        _draw_break(picture, x, frame.top - 6, frame.bottom, tip)
+        right = x > (frame.left + frame.right) / 2
+        room = (x - frame.left if right else frame.right - x) - 8
+        picture.text(
+            x + (-5 if right else 5),
+            frame.top + 2,
+            one.text,
+            anchor="end" if right else "start",
+            ink="muted",
+            size=11,
+            room=max(room, 30),
+            unless_covered=True,
+        )
 
 
 def _draw_change(picture: Chart, trend: TrendReport, change: TrendChange, xs: Sequence[float], scale: Scale) -> None:
-    x, y = xs[change.first], scale(trend.runs[change.first].value)
+    run = trend.runs[change.first]
+    x, y = xs[change.first], scale(run.value)
     hollow = change.kind == "unconfirmed" or change.acknowledged
     picture.mark(x, y, 2, "ink", size=5, hollow=hollow, tip=_words(change))
     # At its left there is nothing: the runs before are at another height.
-    picture.text(x - 9, y + 4, format_change(change.ratio), anchor="end", bold=True, unless_covered=True)
+    text = format_change(change.ratio)
+    picture.text(x - 9, y + 4, text, anchor="end", bold=True, unless_covered=True)
 
 
 def _words(change: TrendChange) -> str:
@@ -149,9 +165,11 @@ def _words(change: TrendChange) -> str:
 def _caption(trend: TrendReport, scale: Scale, *, bars: bool) -> str:
     trials = sorted({run.trials for run in trend.runs})
     counted = f", {' to '.join(dict.fromkeys(map(str, (trials[0], trials[-1]))))} trials each" if trials[-1] else ""
-    words = ", the median of its trials" if counted else ""
+    words = (
+        f"{', the median of its trials' if counted else ''}{' with its 95 % interval within the run' if bars else ''}"
+    )
     parts = [
-        f"Each dot: a run{words}{' with its 95 % interval within the run' if bars else ''}.",
+        f"Each dot: a run{words}.",
         f"n = {len(trend.runs)} {'run' if len(trend.runs) == 1 else 'runs'} on {trend.hosts}{counted}.",
         f"{trend.direction.capitalize()} is better.",
         scale.words(f"{trend.measure}"),

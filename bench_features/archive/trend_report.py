@@ -34,7 +34,7 @@ _FIELDS: Final[Sequence[Field[tuple[TrendReport, TrendChange | None]]]] = (
     Field(Column("series", left=True), lambda row: _series_cell(row[0])),
     words("measure", lambda row: row[0].measure),
     count("runs", lambda row: len(row[0].runs)),
-    words("last change", lambda row: "none" if row[1] is None else _change_words(row[1])),
+    words("last change", lambda row: _change_words(row[1]) if row[1] else "none"),
     words("since", lambda row: _since(*row)),
     words("hosts", lambda row: row[0].hosts, droppable=True),
 )

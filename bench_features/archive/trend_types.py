@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -11,6 +11,8 @@ from bench_master.formatting import listed
 from bench_master.verdicts.change_points import State
 from bench_master.verdicts.decision import Word
 
+TREND_FORMAT: Final = "weighbridge-trend"
+TREND_VERSION: Final = 1
 ChangeKind: TypeAlias = Literal["step", "confirmed", "unconfirmed"]
 
 
@@ -100,11 +102,12 @@ def facts_text(facts: Sequence[FactChange]) -> str:
     return listed([f"{one.name} {one.before} -> {one.after}" for one in facts], 3)
 
 
-class TrendReport(Struct, frozen=True, kw_only=True):
+class TrendReport(Struct, frozen=True):
     """A series, its changes and breaks."""
 
-    format: Literal["weighbridge-trend"] = "weighbridge-trend"
-    version: Literal[1] = 1
+    format: str
+    """``weighbridge-trend``."""
+    version: int
     series: str
     scenario: str
     treatment: str

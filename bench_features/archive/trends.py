@@ -16,7 +16,16 @@ from bench_common.errors import UsageError, did_you_mean
 from bench_common.safe_text import one_line
 from bench_common.thresholds import Primary
 from bench_features.archive.facts import machine_facts, steadied
-from bench_features.archive.trend_types import ChangeKind, FactChange, TrendBreak, TrendChange, TrendReport, TrendRun
+from bench_features.archive.trend_types import (
+    TREND_FORMAT,
+    TREND_VERSION,
+    ChangeKind,
+    FactChange,
+    TrendBreak,
+    TrendChange,
+    TrendReport,
+    TrendRun,
+)
 from bench_features.archive.types import Series, TrendPoint
 from bench_master.analysis.verdict_makers import changed_word
 from bench_master.formatting import format_change, plural
@@ -76,6 +85,8 @@ def build_trend(
     regime = () if outlook.state == "confirmed" else regime
     next_low, next_high = between_runs.expected(history.levels.taken(regime))
     return TrendReport(
+        format=TREND_FORMAT,
+        version=TREND_VERSION,
         series=series.key,
         scenario=series.scenario,
         treatment=series.title,
@@ -106,6 +117,7 @@ class History:
             for place, (before, after) in enumerate(pairwise(self.points), 1)
             if (changed := changed_facts(before.machine, after.machine))
         ]
+        """Where the machine changed, and what of it."""
         self.known = [place for place, point in enumerate(self.points) if point.run_id in acknowledged]
         """The runs that begin an acknowledged change."""
         self.regime = max((one.first for one in self.breaks), default=0)

@@ -52,7 +52,8 @@ class ArchivedTreatment(Struct, kw_only=True):
             direction = better_direction(metric.unit, metric.direction)
             found[name] = Primary(name, "metric", metric.unit, direction), metric.median
         for name, operation in self.operations.items():
-            for each, value in {"mean": operation.mean_s, **operation.percentiles_s, "max": operation.max_s}.items():
+            values = {"mean": operation.mean_s, **operation.percentiles_s, "max": operation.max_s}
+            for each, value in values.items():
                 found[f"{name}.{each}"] = Primary(f"{name}.{each}", "duration", "s", "lower", name), value
         if self.measure is not None:
             found[self.measure.name] = self.measure, self.value
@@ -192,9 +193,11 @@ class TrendPoint(Struct, frozen=True):
     """One run in a series."""
 
     run_id: str
+    """The run's id in the archive."""
     created: float
     """When it began (Unix, seconds)."""
     version: str
+    """The version of the engine under test, else that of Weighbridge."""
     value: float
     """The median of the trials' values, or the value that the report has of another measure."""
     trials: Sequence[float]

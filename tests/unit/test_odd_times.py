@@ -8,7 +8,7 @@ from archive_runs import a_run
 
 from bench_common.argument_types import InvalidValue
 from bench_common.stats.reader import StatsFile
-from bench_features.archive.archive import contents_of
+from bench_features.archive.extract import contents_of
 from bench_features.archive.types import moment, span
 from bench_features.formats.junit import JunitReport
 from bench_master.cli import run_command_line

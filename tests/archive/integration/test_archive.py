@@ -1,15 +1,17 @@
 """The archive: what goes in, what comes out, and what survives."""
 
+import contextlib
 import errno
 import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 from archive_runs import a_run
 from deadlines import END_S
@@ -244,13 +246,19 @@ def test_a_resumed_run_counts_once(archive, tmp_path):
     assert archive.find("00007run").done == 10
 
 
+def in_the_index(statement, path):
+    with contextlib.closing(sqlite3.connect(path)) as index:
+        index.execute(statement)
+        index.commit()
+
+
 OTHER_INDEXES = {
     "missing": Path.unlink,
     "empty": lambda path: path.write_bytes(b""),
     "no index": lambda path: path.write_bytes(b"\xc1" + b"x" * 5000),
     "cut short": lambda path: path.write_bytes(path.read_bytes()[:-100]),
-    "of another version": lambda path: path.write_bytes(msgspec.msgpack.encode((99, {}))),
-    "with other rows": lambda path: path.write_bytes(msgspec.msgpack.encode((3, {"a" * 64: [[1, 2], None]}))),
+    "of another version": partial(in_the_index, "PRAGMA user_version = 99"),
+    "without rows": partial(in_the_index, "UPDATE run SET run = NULL"),
 }
 
 
