@@ -123,7 +123,9 @@ def run(options: Options) -> int:
         options.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{options.folder}: {error.strerror}; name another folder") from error
-    consequence = f"the run that is being made ends; to go on: bench-master alternate {shlex.quote(str(options.folder))}"
+    consequence = (
+        f"the run that is being made ends; to go on: bench-master alternate {shlex.quote(str(options.folder))}"
+    )
     with _locked(options.folder) as held, interruptible(consequence):
         series = (load(options.folder) or series).whole()
         for path in set_aside(series, options.folder):
