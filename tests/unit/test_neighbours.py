@@ -97,7 +97,7 @@ def test_neighbours_of_a_run_that_stopped_early_are_judged_by_the_rounds_that_bo
     assert [looks.rounds(*pair) for pair in ((0, 1), (0, 2), (1, 2))] == [10, 20, 10]
 
 
-@pytest.mark.parametrize("report", [MarkdownReport, GithubReport, HtmlReport], ids=lambda report: report.name)
+@pytest.mark.parametrize("report", [MarkdownReport, GithubReport, HtmlReport], ids=lambda report: report.__name__)
 def test_every_format_has_the_same_sentence(path, report):
     """Beside the answer, as the text report has it."""
     source = ReportSource(StatsFile(path))
