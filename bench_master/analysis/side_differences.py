@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
 import numpy as np
 from msgspec import Struct, field
 
 from bench_common.engine_traits import engine_traits
 from bench_common.host_info import SIDE_DETAIL
-from bench_common.stats.block_types import StoredHost, definition_of
+from bench_common.stats.block_types import StoredHost, StoredTreatment, definition_of
 from bench_common.treatment import CONTAINER_PATH, PLAIN_ENVIRONMENTS
 from bench_master.analysis.parameters import parameter_differences, timeout_differences
 from bench_master.analysis.run_checks import Pair
@@ -85,6 +86,9 @@ class SideDifferences(Struct):
         given = {name for one in sides for name in definition_of(one).container.get("env") or ()}
         mine, theirs = (self._surroundings(index) for index in (pair.a, pair.b))
         yield from confounds.surrounding_differences(mine, theirs, given)
+        one, other = (_writable_mounts(each) for each in sides)
+        if (one or other) and not any("storage" in each.labels for each in sides):
+            yield Difference("container.storage", one or _NO_MOUNT, other or _NO_MOUNT, "warning")
 
     def _surroundings(self, index: int) -> dict[str, str]:
         """Return what the host of a treatment told of what surrounds its jobs."""
@@ -128,6 +132,17 @@ class SideDifferences(Struct):
         if abs(levels[0] - levels[1]) > math.log1p(self.margin):
             a, b = (f"{math.exp(level) / 1e6:.1f} ms" for level in levels)
             yield Difference("speed", a, b, "warning")
+
+
+_NO_MOUNT: Final = "the host's own disk"
+
+
+def _writable_mounts(treatment: StoredTreatment) -> str:
+    """Return where a container of a treatment writes that is not its own layer; nothing of a plain process."""
+    if engine_traits(treatment.engine).runs_on_host:
+        return ""
+    mounts = definition_of(treatment).container.get("storage") or ()
+    return ", ".join(f"{one['kind']} at {one['target']}" for one in mounts if not one.get("read_only"))
 
 
 def _name(host: StoredHost) -> str:
