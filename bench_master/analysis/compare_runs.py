@@ -599,16 +599,24 @@ def _with_next_run(comparison: ComparisonReport, sides: Sides) -> ComparisonRepo
 def _archive(sides: Sides) -> ArchiveReport:
     noise, changes = [], []
     like = (sides.new or sides.earlier)[-1] if sides.new or sides.earlier else None
+    accept, left_out = sides.options.accept, {run.file: run for run in sides.earlier}
     for treatment in like.treatments.values() if like is not None else ():
-        accept = sides.options.accept
         levels, runs, _ = levels_of(sides.earlier, treatment, accept)
+        for run in runs:
+            left_out.pop(run.file, None)
         changes += changes_of(runs, levels, treatment, sides.margin)
         if len(levels):
             levels = by_occasion(runs, levels)
         floor = noise_floor(levels, treatment, sides.margin)
         noise += [floor] if floor is not None else []
     changes = sorted(changes, key=lambda each: each.created or "")
-    return archive_of([as_file(run) for run in sides.earlier], sides.new, sides.left_out, noise, changes)
+    if sides.new or like is None or not like.treatments:
+        return archive_of([as_file(run) for run in sides.earlier], sides.new, sides.left_out, noise, changes)
+    # A history has the runs of its series alone.
+    first = next(iter(like.treatments.values()))
+    others = [as_file(run, levels_of([run], first, accept)[2][0]) for run in left_out.values()]
+    earlier = [as_file(run) for run in sides.earlier if run.file not in left_out]
+    return archive_of(earlier, (), [*sides.left_out, *others], noise, changes)
 
 
 def archive_of(

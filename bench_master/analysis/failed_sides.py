@@ -30,7 +30,7 @@ def failure_text(ledger: Aggregator, trials: TrialTable, treatment: int) -> str 
     # Of several messages of as many jobs it is the first one.
     own = [group for group in ledger.errors.values() if group.treatments[treatment]]
     most = min(own, key=lambda group: (-group.treatments[treatment], group.job), default=None)
-    return failure_words(failed, ran, "" if most is None else reason_of(most.message))
+    return failure_words(failed, ran, "" if most is None else reason_of(most.messages[treatment]))
 
 
 def failure_words(failed: int, ran: int, reason: str) -> str:

@@ -30,6 +30,8 @@ from bench_master.run_data.treatment_types import TreatmentReport
 MOST_OPEN_ROWS: Final = 60
 """Rows of a table that a page shows at once; a longer one is folded."""
 
+_DOUBTFUL: Final = "?: a p99 of fewer than 1,000 values"
+
 Row = TypeVar("Row")
 Key = TypeVar("Key")
 
@@ -84,7 +86,7 @@ class Table:
         rows = [[cell._replace(text=MISSING) if cell.text == "-" else cell for cell in row] for row in cells]
         notes = list(self.notes)
         if any(cell.text.endswith("?") and not cell.left for row in rows for cell in row):
-            notes.append("?: a p99 of fewer than 1,000 values")
+            notes.append(_DOUBTFUL)
         if any(cell.text == MISSING for row in rows for cell in row):
             notes.append(f"{MISSING}: {MISSING_MEANS}")
         columns, labels = [self.columns[place] for place in kept], sum(place < self.labels for place in kept)
@@ -98,6 +100,15 @@ def table_text(table: Table) -> Iterator[str]:
     """
     table = table.shown()
     yield from paragraph(one_line(table.caption), indent=2)
+    shown = list(_rows_of(table))
+    yield from shown
+    for note in table.notes:
+        # The page may have had no room for the column.
+        if note != _DOUBTFUL or any("?" in line for line in shown):
+            yield from paragraph(one_line(note), indent=2, hanging=4)
+
+
+def _rows_of(table: Table) -> Iterator[str]:
     if _is_flat(table):
         yield from fit_table(table.columns, table.texts) if table.rows else ()
     else:
@@ -106,8 +117,6 @@ def table_text(table: Table) -> Iterator[str]:
             labels = " ".join(f"{name}={text}" for name, text in zip(names, own, strict=True))
             yield from paragraph(labels, indent=2, hanging=4)
             yield from fit_table(table.columns[table.labels :], [row[table.labels :] for row in rows], indent=4)
-    for note in table.notes:
-        yield from paragraph(one_line(note), indent=2, hanging=4)
 
 
 def markdown_of(table: Table) -> Iterator[str]:

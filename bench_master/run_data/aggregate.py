@@ -72,6 +72,8 @@ class ErrorGroup(Struct):
     warmup: int = 0
     treatments: Counter[int] = field(default_factory=Counter)
     """How many are no warm-up, by the treatment in which they occurred."""
+    messages: dict[int, str] = field(default_factory=dict)
+    """The first message of each treatment."""
 
 
 class TrialMetric(Struct):
@@ -425,6 +427,7 @@ class Aggregator:
         group.count += 1
         group.warmup += self.is_warmup(record.trial)
         group.treatments[record.treatment] += not self.is_warmup(record.trial)
+        group.messages.setdefault(record.treatment, record.message)
 
     def _add_event(self, event: Mapping[str, Any]) -> None:
         kind = event["kind"]

@@ -404,6 +404,11 @@ def test_since_when(tmp_path, capsys):
     assert "SLOWER" in compare(capsys, tmp_path / "runs").out
     archive(tmp_path / "quiet", LEVELS * 2)
     assert "No change in 12 runs." in compare(capsys, tmp_path / "quiet").out
+    for number in (20, 21):
+        other = tmp_path / "quiet" / f"other-{number}.stats.gz"
+        a_run(other, 100, number=number, concurrency=9)
+    mixed = report(capsys, tmp_path / "quiet")["archive"]
+    assert (mixed["runs"], len(mixed["left_out"])) == (2, 12), "the newest run says which series it is"
     archive(tmp_path / "fresh", [*LEVELS * 2, 140])
     newest = report(capsys, tmp_path / "fresh")["archive"]["changes"]
     assert [(one["kind"], one["runs"]) for one in newest] == [("newest", 1)]
