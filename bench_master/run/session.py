@@ -232,6 +232,12 @@ class Session:
                 f"{plural(missing, 'worker')} to be started by hand did not connect; to do: start bench-worker as "
                 "shown above, or run on this machine with --workers 1"
             )
+        if missing > 0 and self._parts.sockets.refused:
+            refused = plural(self._parts.sockets.refused, "connection")
+            lines.append(
+                f"{refused} came with a key that this master does not know; to do: make one with "
+                "bench-master keygen --worker NAME, and start the worker with that file"
+            )
         return lines
 
     def _explain_ends(self, names: Collection[str]) -> list[str]:

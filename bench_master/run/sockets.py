@@ -21,7 +21,7 @@ from typing import Any, Final
 import zmq
 
 from bench_common.channel import Frames, ZmqChannel, configure_socket
-from bench_common.curve import ZapHandler, insecure_warning, plain_server, secure_server
+from bench_common.curve import ZapHandler, ZapVerdict, insecure_warning, plain_server, secure_server
 from bench_common.errors import InfrastructureError, UsageError
 from bench_common.fields import Lane
 from bench_common.keys import (
@@ -204,6 +204,11 @@ class Sockets:
         if lane is not None and not lane[1].has_backlog:
             for frame in frames:
                 lane[1].send(frame)
+
+    @property
+    def refused(self) -> int:
+        """How many connections were refused, as their keys are not known."""
+        return 0 if self._zap is None else self._zap.counts[ZapVerdict.REFUSED]
 
     def admits(self, identity: str | None) -> bool:
         """Return whether a worker of this name still has a key here; always true without keys."""
