@@ -115,7 +115,9 @@ def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> L
     found: Sequence[ComparisonReport] = verdicts.comparisons if verdicts is not None else ()
     still: set[int] = set()
     for one in found:
-        if not is_settled(one.verdict, rounds):
+        # Where no job of a side was done in any round, more of them would fail, too.
+        is_hopeless = not one.rounds and bool(one.a_failure or one.b_failure)
+        if not is_settled(one.verdict, rounds) and not is_hopeless:
             still |= {places[one.a], places[one.b]}
     still |= {again for again, first in originals(one.labels for one in treatments).items() if first in still}
     comparisons = [

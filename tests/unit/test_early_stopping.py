@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from builders import S, StatsBuilder, footer, header, host, treatment_wire
 
-from bench_common.records import ticket_of
+from bench_common.records import Outcome, ticket_of
 from bench_common.stats.reader import StatsFile
 from bench_master.analysis.document import build_document
 from bench_master.analysis.early_stopping import take_look
@@ -15,7 +15,7 @@ LAST = 30
 
 
 class Watched:
-    """A run of rounds without an end, of treatments whose trials take `levels` seconds and noise."""
+    """A run of rounds without an end, of treatments whose trials take `levels` seconds and noise; None fails."""
 
     def __init__(self, path, *levels, noise=0.01, again=None, warmup=1, **changes):
         self.path, self.levels, self.noise = path, levels, noise
@@ -44,7 +44,8 @@ class Watched:
         """Run a round of those that are not settled."""
         block = self.rounds + (0 if warmup else self.warmup)
         for side in range(self.sides):
-            level = self.levels[side] * np.exp(self.noise * self.random.normal())
+            fails = self.levels[side] is None
+            level = (self.levels[side] or 0.1) * np.exp(self.noise * self.random.normal())
             if side in self.gone:
                 continue
             trial = self.trials.index((side, block, warmup))
@@ -52,7 +53,7 @@ class Watched:
             self.event("trial-begin", trial=trial, workers=[0])
             row = {"ticket": ticket_of(self.job), "treatment": side, "trial": trial, "start_ns": self.now}
             self.now += int(level * S)
-            self.builder.add_jobs(row | {"end_ns": self.now})
+            self.builder.add_jobs(row | {"end_ns": self.now, "outcome": Outcome.FAILED if fails else Outcome.DONE})
             self.event("trial-end", trial=trial, not_started=0, not_started_outcome="lost", complete=True)
             self.job += 1
         self.rounds += not warmup
@@ -111,6 +112,15 @@ def test_a_clear_gap_settles_after_five_rounds(watched):
     assert (look.rounds, look.nominal, look.settled) == (5, 0.0, {0, 1})
     (found,) = run.end().verdicts.comparisons
     assert (found.verdict, found.rounds, found.confidence) == ("slower", 5, 0.9375)
+
+
+def test_a_side_of_which_every_job_fails_is_not_run_to_the_last_round(watched):
+    """The first look ends it: no round would have a value."""
+    run = watched(0.01, None)
+    look = run.go_on()
+    assert (look.rounds, look.settled) == (5, {0, 1})
+    (found,) = run.end().verdicts.comparisons
+    assert (found.word, found.rounds) == ("FAILED", 0)
 
 
 def test_the_report_comes_to_the_words_of_the_looks(watched):
