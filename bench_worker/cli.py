@@ -399,6 +399,8 @@ def _control_endpoint(given: ServeOptions) -> str:
 def _worker_id(given: str | None, key: WorkerKey | None) -> str:
     if key is not None and given not in (None, key.name):
         raise UsageError(f"WORKER_ID {given!r}: the key is for worker {key.name!r}; leave the name out")
+    if given in {info.name.replace("_", "-") for info in pkgutil.iter_modules(queries.__path__)}:
+        raise UsageError(f"WORKER_ID {given!r}: what asks about this machine is an option: {PROGRAM} --{given}")
     return given or (key.name if key is not None else socket.gethostname())
 
 

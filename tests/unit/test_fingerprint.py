@@ -288,3 +288,9 @@ def test_a_machine_is_told_by_a_digest_of_its_id():
     assert "0123456789abcdef" not in own
     assert machine_id(RecordedHostFiles({"/etc/machine-id": ""})) is None
     assert FACTS["machine_id"].identity
+
+
+def test_a_query_without_its_dashes_is_no_name_of_a_worker(capsys):
+    """It would wait for a master for ever."""
+    assert run_command_line(["fingerprint"]) == 2
+    assert "is an option: bench-worker --fingerprint" in capsys.readouterr().err
