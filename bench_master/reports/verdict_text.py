@@ -275,6 +275,14 @@ def no_verdict_text(document: ReportDocument) -> str:
     return one_line(reason.sentence()).rstrip(".")
 
 
+_WHY_STOPPED: Final = {
+    "settled": "settled",
+    "at-most": "no more were allowed",
+    "budget": "the budget was spent",
+    "interrupted": "interrupted",
+}
+
+
 def trust_sentences(document: ReportDocument) -> list[str]:
     """Return how far the figures can be trusted, in a word; what verdicts are about, and how they were found."""
     verdicts = document.verdicts
@@ -301,7 +309,8 @@ def trust_sentences(document: ReportDocument) -> list[str]:
     sentences.append(_rounds_text(design, comparisons))
     if design.stopping is not None:
         stopping = design.stopping
-        sentences.append(f"Stopped after round {stopping.look} of at most {stopping.last}: {stopping.why}.")
+        why = _WHY_STOPPED.get(stopping.why, stopping.why)
+        sentences.append(f"Stopped after round {stopping.look} of at most {stopping.last}: {why}.")
     if any(map(is_another_quotient, comparisons)):
         sentences.append("A difference is the middle of the rounds' ratios, not the quotient of two values.")
     floor = verdicts.runs.noise_floor
