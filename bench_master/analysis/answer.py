@@ -167,7 +167,8 @@ def _values(comparison: ComparisonReport, common: str) -> list[str]:
     base = value_text(comparison, comparison.a, comparison.a_value)
     if not value or common or not base:
         return [value] if value else []
-    return [f"{value} against {base}"]
+    # Of a range with its reason the reason ends with a comma, too.
+    return [f"{value}{',' if ', ' in value else ''} against {base}"]
 
 
 def value_text(comparison: ComparisonReport, title: str, value: float | None) -> str:
