@@ -115,6 +115,13 @@ def _same(values: Iterable[Any]) -> Any:
     return known[0] if known and all(value == known[0] for value in known) else None
 
 
+WITH_INPUT: Final = 'exec "$0" "$@" < '
+"""How the script of a shell begins that gives a command its input, and becomes it."""
+
+
 def _command_text(command: Any) -> str:
-    text = command if isinstance(command, str) else shlex.join(map(str, command))
+    words = [command] if isinstance(command, str) else list(map(str, command))
+    text = command if isinstance(command, str) else shlex.join(words)
+    if words[:2] == ["sh", "-c"] and words[2].startswith(WITH_INPUT):
+        text = f"{shlex.join(words[3:])} < {words[2].removeprefix(WITH_INPUT)}"
     return shorten(one_line(text), _COMMAND_CHARS)

@@ -37,6 +37,7 @@ from bench_common.streams import program_name, tell
 from bench_common.thresholds import JOBS_PER_S
 from bench_common.treatment import OWN_COMMAND, USAGES
 from bench_common.units import format_share
+from bench_master.analysis.subject import WITH_INPUT
 from bench_master.commands.run_scenario import run_loaded
 from bench_master.formatting import plural
 from bench_master.options.engines import settle_engine_labels
@@ -510,7 +511,7 @@ def _with_input(words: tuple[str, ...], options: Options) -> tuple[str, ...]:
     """Return a command that reads `--input`, where there is one: a shell opens it and becomes the command."""
     if options.input is None or not words:
         return words
-    return ("sh", "-c", f'exec "$0" "$@" < {_input(options.input)}', *words)
+    return ("sh", "-c", f"{WITH_INPUT}{_input(options.input)}", *words)
 
 
 def _input(path: Path) -> str:

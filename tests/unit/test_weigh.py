@@ -173,6 +173,13 @@ def test_a_long_command_is_called_by_its_ends(weighed):
     assert describe_subject(commands, ["vm"]).count("`true --one=1 ") == 2
 
 
+def test_a_title_shows_the_input_and_not_the_shell_that_gives_it(weighed, tmp_path):
+    """As one would write it."""
+    (tmp_path / "in.txt").write_text("x")
+    scenario, _ = weighed(f"native --input {tmp_path / 'in.txt'} -- cat -n")
+    assert describe_subject([as_stored(one) for one in scenario.treatments], []).startswith("`cat -n < ")
+
+
 def test_jobs_of_own_commands_are_named_with_them():
     """A title says what was run."""
     jobs = {"a": ("sleep", "1"), "b": ("sync",)}
