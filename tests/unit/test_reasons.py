@@ -38,7 +38,7 @@ def test_data_that_a_sentence_does_not_take_are_refused():
 def test_titles_of_treatments_have_their_short_names():
     """Where a report has names that are shorter than the titles; nothing else of the sentence changes."""
     reason = because(Code.JOBS_FAILED, treatment="engine=docker", failed=2, of=9, left_out=False)
-    text = "docker: 2 of 9 jobs failed; counted as the worst both ways"
+    text = "docker: 2 of 9 jobs failed; the interval allows for whatever they would have given"
     assert reason.sentence({"engine=docker": "docker", "2": "two"}) == text
     assert joined([reason, because(Code.NOOP)]) == f"engine={text}; a no-op run measures the harness"
     assert joined([]) is None
