@@ -16,7 +16,7 @@ from bench_common.job_kind import read_job
 from bench_common.records import MAX_COUNT, MAX_INSTANT_NS, Count, Integer
 from bench_common.safe_text import shorten
 
-VERSION: Final = 2
+VERSION: Final = 3
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 MAX_FRAME: Final = 16 * MIB

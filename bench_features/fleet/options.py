@@ -5,6 +5,7 @@ A run without an inventory has these options, too; what a fleet takes is loaded 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +33,7 @@ def inventory_option(what: str = "inventory of hosts", **settings: Any) -> Optio
 
 def _existing_inventory(text: str) -> Path:
     path = file_name(text)
-    if not path.exists():
+    if not os.path.lexists(path):
         raise InvalidValue(f"{text}: no such file: expected an inventory (docs/fleet.rst)")
     return path
 

@@ -138,11 +138,15 @@ _NO_MOUNT: Final = "the host's own disk"
 
 
 def _writable_mounts(treatment: StoredTreatment) -> str:
-    """Return where a container of a treatment writes that is not its own layer; nothing of a plain process."""
+    """Return where a container of a treatment writes that is not its own layer; nothing of a plain process.
+
+    A folder of the host is the same for both.
+    """
     if engine_traits(treatment.engine).runs_on_host:
         return ""
     mounts = definition_of(treatment).container.get("storage") or ()
-    return ", ".join(f"{one['kind']} at {one['target']}" for one in mounts if not one.get("read_only"))
+    own = [one for one in mounts if not (one["kind"] == "host" and one.get("source")) and not one.get("read_only")]
+    return ", ".join(f"{one['kind']} at {one['target']}" for one in own)
 
 
 def _name(host: StoredHost) -> str:

@@ -122,6 +122,6 @@ WITH_INPUT: Final = 'exec "$0" "$@" < '
 def _command_text(command: Any) -> str:
     words = [command] if isinstance(command, str) else list(map(str, command))
     text = command if isinstance(command, str) else shlex.join(words)
-    if words[:2] == ["sh", "-c"] and words[2].startswith(WITH_INPUT):
+    if words[:2] == ["sh", "-c"] and "".join(words[2:3]).startswith(WITH_INPUT):
         text = f"{shlex.join(words[3:])} < {words[2].removeprefix(WITH_INPUT)}"
     return shorten(one_line(text), _COMMAND_CHARS)

@@ -336,12 +336,13 @@ def explain_missing_command(words: Sequence[str]) -> str:
     names = engine_names()
     engines = list(takewhile(lambda word: word in names or is_engine_label(word), words))
     rest = list(words[len(engines) :])
+    # There it takes no value, so it took the command.
+    meant = _explain_hyperfine("-i") if rest[:1] == ["-i"] else ""
     if not (engines and rest) or rest[0].startswith("-"):
         engines, rest = engines or [default_engine(), baseline_engine()], ["sleep", "1"]
     # The options of weigh end at the dashes, so they stand before the command.
     command = list(takewhile(lambda word: word.partition("=")[0] not in _OURS | {"-r", "-s"}, rest))
     example = shlex.join([*engines, *rest[len(command) :], "--", *command])
-    meant = _explain_hyperfine("-i") if "-i" in words else ""  # there it takes no value, so it took the command
     return f"the command is missing: write it after '--', such as: {program_name()} weigh {example}{meant}"
 
 

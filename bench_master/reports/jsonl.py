@@ -67,7 +67,13 @@ class JobWindow:
         self._gone += MAX_WINDOWS_WAITED * self._limit + 1
 
     def _release_jobs(self) -> Iterator[tuple[Rows, list[Rows]]]:
-        rows = self._jobs.popleft()
+        parts = [self._jobs.popleft()]
+        # A slow run has many blocks of few jobs each: they are looked up together.
+        most = min(SLICE_ROWS, self._limit) - len(parts[0])
+        while self._jobs and len(self._jobs[0]) <= most:
+            most -= len(self._jobs[0])
+            parts.append(self._jobs.popleft())
+        rows = np.concatenate(parts)
         self._held -= len(rows)
         self._gone += len(rows)
         details = self._details

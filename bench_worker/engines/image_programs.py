@@ -104,6 +104,9 @@ def _topmost(roots: Iterable[Path], *parts: str) -> Path | None:
     for root in roots:
         path = root.joinpath(*parts)
         try:
+            # What a higher layer has as a directory may be a link here, which would lead out of the image.
+            if any(folder.is_symlink() for folder in path.parents if root in folder.parents):
+                return None
             facts = path.lstat()
         except (FileNotFoundError, NotADirectoryError):
             continue

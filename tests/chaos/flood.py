@@ -43,8 +43,8 @@ FLOODS = {
     "tiny": lambda: frame(b"ab") * 20_000,
     "endless": lambda: frame(b"", more=True) * 30_000,
     "endless-large": lambda: frame(bytes(200_000), more=True) * 5,
-    "maps": lambda: frame(b"\x92\x02\x83\xa4type\xa5hello\xa5epoch\x00\xa4info" + MAPS),
-    "maps-256": lambda: frame(b"\x92\x02\x83\xa4type\xa5hello\xa5epoch\x00\xa4info" + MAPS[:5] + b"\x80" * 250_000),
+    "maps": lambda: frame(b"\x92\x03\x83\xa4type\xa5hello\xa5epoch\x00\xa4info" + MAPS),
+    "maps-256": lambda: frame(b"\x92\x03\x83\xa4type\xa5hello\xa5epoch\x00\xa4info" + MAPS[:5] + b"\x80" * 250_000),
     "samples": lambda: frame(
         encode(Samples(epoch=9, source="host", columns={"time_ns": [1] * 9000, "x": [1] * 9000}, units={}))
     )

@@ -83,6 +83,9 @@ def test_of_several_layers_the_highest_that_has_a_file_counts(tmp_path):
     assert find_in_root("/bin/awk", upper, lower) == upper / "usr/bin/awk"
     assert find_in_root("/bin/sed", upper, lower) == lower / "usr/bin/sed"
     assert find_in_root("/bin/tr", upper, lower) is None
+    (upper / "etc").mkdir()
+    (lower / "etc").symlink_to("/etc")
+    assert find_in_root("/etc/passwd", upper, lower) is None, "a link that a directory covers leads nowhere"
 
 
 def test_what_is_absent_is_named_with_its_image():

@@ -49,8 +49,8 @@ def test_a_message_survives_the_wire():
         (encode(Heartbeat(epoch=7, sent_ns=1, running=2, offset_ns=0, uncertainty_ns=0)) + b"\0", "not MessagePack"),
         (msgpack.packb("heartbeat"), "not an array"),
         (msgpack.packb([VERSION, HEARTBEAT, 1]), "not an array"),
-        (msgpack.packb([1, "beat", 7, {}]), "protocol version 1 is not supported .expected 2.: upgrade"),
-        (framed(HEARTBEAT, 3), "protocol version 3 is not supported"),
+        (msgpack.packb([1, "beat", 7, {}]), "protocol version 1 is not supported .expected 3.: upgrade"),
+        (framed(HEARTBEAT, VERSION + 1), "protocol version 4 is not supported"),
         (framed(HEARTBEAT, True), "not an array of version and message"),
         (framed({**HEARTBEAT, "type": "bleat"}), "unknown message type 'bleat'"),
         (framed({**HEARTBEAT, "type": ["heartbeat"]}), "unknown message type"),
@@ -118,7 +118,7 @@ def test_every_message_type_belongs_to_one_direction():
 
 
 @given(st.binary(max_size=300), st.sampled_from(DIRECTIONS))
-@example(b"\x92\x02\x80", FROM_WORKER)
+@example(b"\x92\x03\x80", FROM_WORKER)
 def test_any_bytes_are_a_message_or_a_protocol_error(frame, direction):
     """No bytes whatever raise anything else."""
     try:
@@ -254,7 +254,7 @@ def test_a_frame_shows_type_and_epoch_before_the_rest(name, epoch):
     made = msgspec.msgpack.encode((VERSION, kind(*[epoch] * len(kind.__struct_fields__[:1]), **dict.fromkeys(
         kind.__struct_fields__[1:], 0))))  # fmt: skip
     assert direction.peek(made) == (kind, epoch)
-    for frame in (made[:8], b"\x92\x02" + made[3:], framed({"epoch": epoch, "type": name})):
+    for frame in (made[:8], b"\x92\x03" + made[3:], framed({"epoch": epoch, "type": name})):
         with pytest.raises(ProtocolError):
             direction.peek(frame)
     with pytest.raises(ProtocolError, match="more than its limit"):

@@ -324,7 +324,7 @@ def test_what_surrounds_a_process_and_a_container_is_named_beside_the_verdict(ru
     assert differing(beside) == [("variable LANG", "unset", "de_DE.UTF-8", "warning")]
     assert differing(beside, accept=frozenset({"variable LANG"}))[0][-1] == "accepted"
     assert differing({**beside, "container": {"env": {"LANG": "C"}}}) == []
-    mounts = [{"kind": "tmpfs", "target": "/tmp"}, {"kind": "host", "target": "/in", "read_only": True}]
+    mounts = [{"kind": "tmpfs", "target": "/tmp"}, {"kind": "host", "target": "/in", "source": "/in"}]
     mounted = differing({**beside, "container": {"env": {"LANG": "C"}, "storage": mounts}})
     assert mounted == [("container.storage", "the host's own disk", "tmpfs at /tmp", "warning")]
     assert [one[:2] for one in differing({"plain_environment": "inherit"})] == [

@@ -180,6 +180,12 @@ def test_a_title_shows_the_input_and_not_the_shell_that_gives_it(weighed, tmp_pa
     assert describe_subject([as_stored(one) for one in scenario.treatments], []).startswith("`cat -n < ")
 
 
+def test_a_shell_without_a_script_has_a_title(weighed):
+    """Two words are no wrapper of ours."""
+    scenario, _ = weighed("native -- sh -c")
+    assert describe_subject([as_stored(one) for one in scenario.treatments], []).startswith("`sh -c`")
+
+
 def test_jobs_of_own_commands_are_named_with_them():
     """A title says what was run."""
     jobs = {"a": ("sleep", "1"), "b": ("sync",)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import platform
 import re
 import secrets
@@ -150,7 +151,7 @@ class ContainerdImages:
             options = (option for one in mounts for option in one.options)
             lower = next((one.removeprefix(prefix) for one in options if one.startswith(prefix)), "")
             roots = [Path(each) for each in (lower.split(":") if lower else [one.source for one in mounts])]
-            yield roots if all(root.is_dir() for root in roots) else []
+            yield roots if all(map(os.path.isdir, roots)) else []  # False, too, where it cannot be read
 
     def pull(self, image: str | None, *, fresh: bool, timeout_s: float) -> tuple[OperationResult, str]:
         """Pull an image from its registry; return the operation, and the image's name in containerd.
@@ -342,5 +343,5 @@ def read_in_layers(place: str, roots: Sequence[Path]) -> bytes | None:
     """Return the content of a file of an image's layers; None where there is none, or it cannot be read."""
     found = find_in_root(place, *roots)
     with suppress(OSError):
-        return None if found is None else found.read_bytes()
+        return found.read_bytes() if found is not None and found.is_file() else None
     return None

@@ -40,6 +40,7 @@ VARIABLE: Final = "CONTAINER_RUNTIME_ENDPOINT"
 _IMAGES: Final = "ImageService/"
 _ANSWER_S: Final = 30.0
 _FETCH_S: Final = 300.0
+_FOLLOWS_S: Final = 5.0
 _POLL_S: Final = 0.02
 _NAMESPACE: Final = "k8s.io"
 """Where containerd's CRI plugin keeps its images and containers."""
@@ -115,7 +116,7 @@ class CriImages:
                 facts: dict[str, Any] = client.inspect_image(image)  # type: ignore[no-untyped-call]
                 if facts["Id"] == present:
                     return
-                self._import(image, client.get_image(image), facts)
+                self._import(image, client.get_image(image), facts, present)
         except (ImageUnavailable, OperationFailed) as failure:
             if not present:
                 self._pull_instead(image, failure)
@@ -134,15 +135,15 @@ class CriImages:
         request = messages.ImageStatusRequest(image=messages.ImageSpec(image=image), verbose=True)
         return self._calls(_ANSWER_S).call(f"{_IMAGES}ImageStatus", request, messages.ImageStatusResponse)
 
-    def _import(self, image: str, chunks: Iterator[bytes], facts: Mapping[str, Any]) -> None:
+    def _import(self, image: str, chunks: Iterator[bytes], facts: Mapping[str, Any], present: str) -> None:
         api = ContainerdApi(self._channel.path, _NAMESPACE)
         try:
             import_archive(api, chunks, facts, self._folder, qualified_name(image))
         finally:
             api.close()
         # The CRI's own list follows containerd's events.
-        deadline = monotonic() + _ANSWER_S
-        while not self._status(image).id and monotonic() < deadline:
+        deadline = monotonic() + _FOLLOWS_S
+        while self._status(image).id in ("", present) and monotonic() < deadline:
             sleep(_POLL_S)
 
     def _pull(self, image: str, timeout_s: float) -> OperationResult:

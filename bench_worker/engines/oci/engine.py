@@ -208,7 +208,7 @@ class OciBase(LowLevelEngine):
 
         def read(place: str) -> bytes | None:
             found = find_in_root(place, image.rootfs)
-            return None if found is None else found.read_bytes()
+            return found.read_bytes() if found is not None and found.is_file() else None
 
         try:
             return image_surroundings(_config_of(image), wanted, read)
