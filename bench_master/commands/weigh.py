@@ -130,8 +130,8 @@ Examples:
   bench-master weigh docker native --job command --repeats 20 -- sh -c 'seq 100000 | sort -r | sha256sum'
   bench-master weigh docker podman --until verdict --save-scenario sleep.yaml -- sleep 1
   bench-master weigh crun new --engine new=crun:/opt/crun/bin/crun -- true
-  bench-master weigh './old --flag' './new --flag'
-  bench-master weigh docker 'python3 a.py' 'python3 b.py' --image python:3 -n a -n b --prepare 'rm -rf cache'
+  bench-master weigh './old --flag' './new --flag' -n old -n new
+  bench-master weigh docker 'python3 a.py' 'python3 b.py' --image python:3 --mount . --prepare 'rm -rf cache'
   bench-master weigh 'seq {{N}} | sort -r' -L N 10000,20000 --shell --until verdict --budget 2m
   bench-master weigh 'xz -T {{N}} -c' -P N 1 4 --input data.tar -r 20 --export json xz.json --export html xz.html
   bench-master weigh docker --image python:3.11 --image python:3.13 -- python3 -c 'sum(range(10**6))'

@@ -309,7 +309,9 @@ def trust_sentences(document: ReportDocument) -> list[str]:
     sentences.append(_rounds_text(design, comparisons))
     if design.stopping is not None:
         stopping = design.stopping
-        why = _WHY_STOPPED.get(stopping.why, stopping.why)
+        failed = any(not one.rounds and (one.a_failure or one.b_failure) for one in comparisons)
+        why = "settled or failed" if failed and stopping.why == "settled" else stopping.why
+        why = _WHY_STOPPED.get(why, why)
         sentences.append(f"Stopped after round {stopping.look} of at most {stopping.last}: {why}.")
     if any(map(is_another_quotient, comparisons)):
         sentences.append("A difference is the middle of the rounds' ratios, not the quotient of two values.")

@@ -156,6 +156,8 @@ def test_what_limits_an_interval_is_said(document):
         "within reach would settle it: lower the noise, or widen the margin" in text
     )
     assert "Stopped after round 12 of at most 30: settled." in text
+    gone = [*found, comparison("kata", "inconclusive", None, None, None, rounds=0, b_failure="run: exit code 1")]
+    assert "at most 30: settled or failed." in " ".join(page(document, replace(verdicts, comparisons=gone)).split())
     assert "passed --require-verdict: each has a word" in text
 
 

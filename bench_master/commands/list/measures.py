@@ -53,7 +53,7 @@ _TRANSFERS: Final = {
     "content_bytes": "content that was transferred",
     "mb_per_s": "content transferred in a second",
     "retries": "requests that were sent again",
-    "redrawn": "draws of an object that another job had taken",
+    "redrawn": "jobs that did another operation than the one drawn",
     "per_s": "operations in a second",
 }
 _OVERHEAD: Final = {
