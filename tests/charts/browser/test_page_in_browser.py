@@ -202,7 +202,7 @@ def test_pages_of_real_runs_are_clean(eyes, real_pages, kind):
     assert texts_out_of_place(sight) == []
     words = sight.page.locator("main").inner_text()
     assert ("What limits belief" in words) >= (kind in ("cut off", "no-op"))
-    assert ("No-op run: nothing was executed" in words) == (kind == "no-op")
+    assert ("NO-OP: nothing was executed" in words) == (kind == "no-op")
     assert ("The run is" in words) >= (kind == "cut off")
     assert sight.page.locator("section.trials svg.narrow").count() == 1
     sight.page.set_viewport_size({"width": WIDE, "height": 1600})
