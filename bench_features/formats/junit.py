@@ -23,7 +23,7 @@ from bench_master.analysis.verdict_types import (
     verdict_line,
 )
 from bench_master.reports import ReportSource
-from bench_master.reports.verdict_text import FEWEST_ROUNDS, FULL_INTERVAL, remark_text
+from bench_master.reports.verdict_text import FEWEST_ROUNDS, remark_text
 
 State: TypeAlias = Literal["passed", "failure", "error", "skipped"]
 
@@ -158,13 +158,11 @@ def _comparison_cases(comparisons: Iterable[ComparisonReport]) -> Iterator[_Case
 
 
 def _outcome(comparison: ComparisonReport) -> str:
-    """Return a verdict with its interval, or the range of few rounds, and what limits it."""
+    """Return a verdict with its interval and what limits it."""
     interval = interval_text(comparison, FEWEST_ROUNDS)
-    is_range = interval != "-" and comparison.confidence < FULL_INTERVAL
-    shown = f"{interval} (range, no interval)" if is_range else interval
-    parts = [f"{verdict_line(comparison)} {shown}, {comparison.rounds} rounds"]
+    parts = [f"{verdict_line(comparison)} {interval}, {comparison.rounds} rounds"]
     if comparison.verdict in ("inconclusive", "refused"):
-        found = [comparison.b_failure or ""] if comparison.has_failed else [change_text(comparison), shown]
+        found = [comparison.b_failure or ""] if comparison.has_failed else [change_text(comparison), interval]
         size = " ".join(text for text in found if text not in ("", "-"))
         parts = [f"{comparison.word}{f': {size}' if size else ''}"]
     return "; ".join([*parts, *filter(None, [remark_text(comparison)])])

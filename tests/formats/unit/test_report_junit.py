@@ -114,17 +114,6 @@ def test_a_threshold_without_a_measure_of_an_incomplete_run_is_skipped(source):
     assert found["thresholds", "jobs.failed == 0 (engine=docker)"] == "skipped"
 
 
-def test_the_range_of_few_rounds_is_not_taken_for_an_interval(source):
-    """What has less confidence than an interval is called a range, as in the report for people."""
-    verdicts = engine_verdicts()
-    few = [replace(one, confidence=0.75, rounds=3) for one in verdicts.comparisons]
-    for comparisons, ranges in ((verdicts.comparisons, 0), (few, 4)):
-        out = io.StringIO()
-        JunitReport().write(changed(source, verdicts=replace(verdicts, comparisons=comparisons)), out)
-        texts = ["".join(case.itertext()) for case in checked(out.getvalue()).iter("testcase")]
-        assert sum("] (range, no interval)" in text for text in texts) == ranges
-
-
 @pytest.mark.parametrize("passed", [True, False])
 @pytest.mark.parametrize("status", ["complete", "interrupted"])
 def test_cases_fail_exactly_where_the_exit_code_says_so(tmp_path, passed, status):
