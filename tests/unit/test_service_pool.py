@@ -206,8 +206,8 @@ def test_a_socket_is_in_a_volume_that_the_job_shares():
     assert not any(word.startswith(("--mysql-host", "--mysql-port")) for word in job.settings.command)
 
 
-def test_a_server_that_ends_before_it_is_ready_fails_its_job_and_goes():
-    """The job has failed for the service, with the end of its log; none of its own operations was tried."""
+def ending(exit_code):
+    """Return a scene whose server ends with this code before it is ready."""
 
     def dies(container, argv):
         raise OperationFailed("conflict", "not running", start_ns=1, end_ns=2)
@@ -215,7 +215,14 @@ def test_a_server_that_ends_before_it_is_ready_fails_its_job_and_goes():
     def start(container):
         scene.engine.running.discard(container.name)
 
-    scene = Scene({"exec": dies, "start": start, "wait": lambda _: OperationResult(1, 2, exit_code=1)})
+    ended = OperationResult(1, 2, exit_code=exit_code)
+    scene = Scene({"exec": dies, "start": start, "wait": lambda _: ended})
+    return scene
+
+
+def test_a_server_that_ends_before_it_is_ready_fails_its_job_and_goes():
+    """The job has failed for the service, with the end of its log; none of its own operations was tried."""
+    scene = ending(1)
     scene.run(1)
     ((operation, kind, message),) = scene.errors()
     assert (operation, kind) == ("mariadb", "service")
@@ -227,14 +234,7 @@ def test_a_server_whose_program_the_host_lacks_is_a_missing_requirement(monkeypa
     """An optional treatment is then skipped, whatever the script that starts the server says."""
     monkeypatch.setattr(ServingEngine, "inapplicable", frozenset({"image"}))
     monkeypatch.setattr(services.shutil, "which", lambda *_, **__: None)
-
-    def dies(container, argv):
-        raise OperationFailed("conflict", "not running", start_ns=1, end_ns=2)
-
-    def start(container):
-        scene.engine.running.discard(container.name)
-
-    scene = Scene({"exec": dies, "start": start, "wait": lambda _: OperationResult(1, 2, exit_code=65)})
+    scene = ending(65)
     scene.run(1)
     assert scene.errors() == [("mariadb", "command-not-found", "there is no program mariadbd on PATH")]
 
