@@ -112,13 +112,12 @@ def build_verdicts(
     """
     labels = {index: ledger.treatments[index].labels for index in trials.measures}
     every = {index: own for index, own in labels.items() if not is_again(own)}
+    outcomes = ledger.outcomes
     judged = [
         index
         for index in every
-        for counts in [ledger.outcomes[index]]
-        if counts["done"]
-        or not ledger.treatments[index].optional
-        or (counts["failed"] and not ledger.is_skipped(index))
+        if not ledger.is_skipped(index)
+        and (not ledger.treatments[index].optional or outcomes[index]["done"] or outcomes[index]["failed"])
     ]
     pairs, against = find_pairs({index: every[index] for index in judged}, _baseline(header, options))
     texts = {index: _texts(own) for index, own in every.items()}

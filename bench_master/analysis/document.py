@@ -350,18 +350,19 @@ def _incomplete_reasons(ledger: Aggregator, totals: TotalsReport, damage: str | 
         reasons.append(f"the stats file is damaged: {damage}")
     if ledger.footer is None:
         reasons.append("the stats file has no footer: the run was killed or is still running, or the file is cut off")
-    elif ledger.footer.status != "complete":
+    elif ledger.footer.status not in ("complete", "incomplete"):
         reasons.append(f"the run was {ledger.footer.status}")
+    # Every report says this word itself; it is a reason where nothing else is known.
+    is_incomplete = ledger.footer is not None and ledger.footer.status == "incomplete"
     # If all that are missing never started, the number of the missing ones, which every report has, says it.
     if totals.lost or not totals.missing or totals.missing != totals.not_started:
         reasons += _jobs_not_done(ledger, totals)
     if not reasons or not totals.missing or totals.missing != totals.not_started:
         reasons += _trials_not_run(ledger)
-    if reasons:
+    if reasons or is_incomplete:
         # A worker that reconnected in time loses no job; its absence is among the run's own warnings.
         reasons += [f"lost {worker}" for worker in ledger.lost_workers]
-    # Every report says the word itself; it is a reason where nothing else is known.
-    return [each for each in reasons if each != "the run was incomplete"] or reasons
+    return reasons or ["the run was incomplete"] * is_incomplete
 
 
 def _spoilt_trials(run: MeasuredRun) -> Iterator[str]:
