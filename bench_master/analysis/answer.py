@@ -110,7 +110,7 @@ def _failures(comparisons: Sequence[ComparisonReport], baseline: str, common: st
     """
     failed: dict[str, str] = {}
     for each in comparisons:
-        if each.a_failure and each.a_value is None and not each.rounds:
+        if each.baseline_has_failed and each.a_failure:
             failed[f"the baseline {baseline or each.a}{_where(each, groups=groups)}"] = each.a_failure
         if each.has_failed and each.b_failure:
             failed[spoken_name(each) + _where(each, groups=groups)] = each.b_failure

@@ -116,8 +116,7 @@ def take_look(verdicts: VerdictsReport | None, header: Header, rounds: int) -> L
     still: set[int] = set()
     for one in found:
         # Where no job of a side was done in any round, more of them would fail, too.
-        is_hopeless = one.has_failed or (not one.rounds and one.a_failure is not None and one.a_value is None)
-        if not is_settled(one.verdict, rounds) and not is_hopeless:
+        if not (is_settled(one.verdict, rounds) or one.has_failed or one.baseline_has_failed):
             still |= {places[one.a], places[one.b]}
     still |= {again for again, first in originals(one.labels for one in treatments).items() if first in still}
     comparisons = [

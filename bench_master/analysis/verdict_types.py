@@ -221,6 +221,11 @@ class ComparisonReport(Struct, frozen=True, kw_only=True):
         return not self.rounds and self.b_failure is not None and self.b_value is None
 
     @property
+    def baseline_has_failed(self) -> bool:
+        """Return whether there is nothing to compare with as the baseline's jobs failed."""
+        return not self.rounds and self.a_failure is not None and self.a_value is None
+
+    @property
     def word(self) -> str:
         """Return the verdict as it is printed; ``FAILED`` where the treatment's jobs did."""
         return "FAILED" if self.has_failed else self.verdict.upper()

@@ -309,7 +309,7 @@ def trust_sentences(document: ReportDocument) -> list[str]:
     sentences.append(_rounds_text(design, comparisons))
     if design.stopping is not None:
         stopping = design.stopping
-        failed = any(not one.rounds and (one.a_failure or one.b_failure) for one in comparisons)
+        failed = any(one.has_failed or one.baseline_has_failed for one in comparisons)
         why = "settled or failed" if failed and stopping.why == "settled" else stopping.why
         why = _WHY_STOPPED.get(why, why)
         sentences.append(f"Stopped after round {stopping.look} of at most {stopping.last}: {why}.")
