@@ -160,7 +160,7 @@ def run(options: Options) -> int:
     for each, path in files:
         write_report_file(each, source, path)
     if options.report_file is None:
-        print_report(report, source, options.terminal, paged=True)
+        print_report(options.report.format, source, options.terminal, paged=True)
     else:
         write_report_file(report, source, options.report_file)
     return _judge(source, options)

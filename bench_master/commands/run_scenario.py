@@ -372,7 +372,7 @@ def _print_report(source: ReportSource, options: RunOptions) -> WeighbridgeError
     """
     try:
         # Without a pager: a run that nobody watches must end.
-        print_report(report_named(options.report.format), source, options.terminal)
+        print_report(options.report.format, source, options.terminal)
     except WeighbridgeError as error:
         return error
     return None

@@ -162,10 +162,11 @@ def schema_option(schema: Callable[[], dict[str, Any]], what: str) -> Option:
     return Option("--schema", text, action=PrintSchema, nargs=0)
 
 
-def print_report(report: Report, source: ReportSource, terminal: TerminalOptions, *, paged: bool = False) -> None:
+def print_report(name: str, source: ReportSource, terminal: TerminalOptions, *, paged: bool = False) -> None:
     """Write a report to standard output; only the one for people has colours, a pager and the terminal's width."""
+    report = report_named(name)
     try:
-        if report.name == "text":
+        if name == "text":
             with text_output(terminal, paged=paged) as out:
                 report.write(source, out)
         else:

@@ -129,9 +129,6 @@ class ReportSource:
 class Report(Protocol):
     """A report format. Its class takes no arguments; with ``needs_times = True`` it refuses results without times."""
 
-    name: str
-    """What ``--format`` calls it: that of its entry point."""
-
     def write(self, source: ReportSource, out: TextIO) -> None:
         """Write the whole report to `out`, with the document's `run_state` in it, even if there is nothing else."""
 
@@ -171,7 +168,6 @@ def report_named(name: str) -> Report:
     what = f"report format {name!r} ({formats[name].value})"
     with naming_plugin(what):
         report = load_entry(formats[name])()
-        report.name = name
     if not isinstance(report, Report):
         raise InfrastructureError(f"{what} cannot be used: its class must have write")
     return report
